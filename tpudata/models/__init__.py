@@ -133,7 +133,7 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, object]) -> "M
 
 
 def param_defaults(name: str) -> dict[str, Any] | None:
-    """Return the default of each param of a bundled model, MISSING of `dataclasses` if it has none; None for a user's model.
+    """Return the default of each param of a bundled model, `dataclasses.MISSING` for a required one; None for a user's model.
 
     Raises:
         UsageError: there is no such model.

@@ -32,14 +32,14 @@ class ResNetParams(TrainingParams):
 
     Attributes:
         depth: 18, 34 or 50; the blocks of 50 are bottlenecks.
-        blocks: number of blocks in each group; None for those of the depth.
+        blocks: number of blocks in each group; None for the usual numbers of the depth.
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
         label_smoothing: share of each label that is spread over all classes in training.
         stem: "large" (a 7x7 convolution and a pool, both of stride 2), "small" (one 3x3 convolution) or "auto": small for
             images with a height or width below 64.
         precision: "float32", or "bfloat16" for all layers but the last; variables are float32.
-        zero_gamma: whether the last normalization of each block has an initial scale of 0, so that it begins as the shortcut.
+        zero_gamma: whether each block's last normalization has an initial scale of 0, so that the block begins as its shortcut.
         batch_norm_momentum: decay of the moving averages of batch normalization.
         transpose_input: whether images are [height, width, channels, batch].
 

@@ -135,7 +135,7 @@ def tiny_lm(
 
 
 def _make_initializer(num_summed: int) -> Callable[..., tf.Tensor]:
-    """Return an initializer of normal values, smaller for a layer whose outputs are summed with others (Radford et al., 2019).
+    """Return an initializer of normal values, smaller for layers whose outputs are added up (Radford et al., 2019).
 
     Args:
         num_summed: number of layers whose outputs are added up: 1, or 2 * num_layers for the two layers of each block that add to

@@ -37,7 +37,7 @@ class ContinuedInput:
         """Return the dataset that begins with the batch after `start_step` steps of the estimator."""
         order_batch_size = self._section.order_batch_size
         position = self._section.compute_position(start_step)
-        # Each batch of the run is a whole batch of the order, so none has to be cut.
+        # Each batch of the run is a whole batch of the order, so no batch has to be cut.
         if order_batch_size == self._section.batch_size and position % order_batch_size == 0:
             return self._input_fn(params, input_context, position // order_batch_size)
         return self._cut_batches(params, input_context, position)

@@ -96,7 +96,7 @@ class Evaluation:
 
         Args:
             train: function that trains up to a step and returns the step it reached.
-            step: step of the newest checkpoint, 0 if there is none.
+            step: step of the newest checkpoint, 0 without a checkpoint.
         """
         options = self._options
         interval = options.save_checkpoints_steps or options.train_steps

@@ -123,7 +123,7 @@ def _make_warm_start(options: TrainOptions) -> WarmStart | None:
 
 
 def read_global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
-    """Return the global step in a checkpoint, by default the estimator's newest; None if it has no checkpoint."""
+    """Return the global step in a checkpoint, by default the estimator's newest; None if the estimator has no checkpoint."""
     from tpudata.estimator.state.checkpoint import Checkpoint
 
     path = checkpoint or estimator.latest_checkpoint()

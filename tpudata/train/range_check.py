@@ -27,7 +27,7 @@ class ValueRange:
 
     Attributes:
         feature: name of the feature.
-        is_label: whether it is fed as the label, rather than in the features under its name.
+        is_label: whether the feature is fed as the label, rather than in the features under its name.
         first, last: the least and the largest value.
         ignored: a value that the model ignores, so that it may be outside the range; None without one.
         source: dataset and split, for errors.
@@ -102,7 +102,7 @@ class RangeCheckedInput:
 
     Args:
         input_fn: input_fn of `make_input_fn`.
-        ranges: the ranges.
+        ranges: ranges of the features and labels that are checked.
     """
 
     def __init__(self, input_fn: Callable[..., tf.data.Dataset], ranges: Sequence[ValueRange]) -> None:
@@ -146,7 +146,7 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
     """Return an operation that fails if an integer is outside the range, unless it is ignored or in a padding row.
 
     Args:
-        value_range: the range.
+        value_range: the range, and the words of the error.
         values: integers [batch, ...].
         is_real: bool [batch, 1, ...], False for padding rows; None if there is no padding.
     """

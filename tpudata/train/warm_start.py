@@ -33,7 +33,7 @@ class WarmStart:
     """Choice of the variables that start from another run's checkpoint.
 
     The variables are chosen after the estimator is made: the model must be built to list them, and a process of a cluster must not
-    start TensorFlow before its estimator joins the others.
+    start TensorFlow before its estimator joins the other processes.
 
     Attributes:
         settings: settings for the estimator, whose list of variables `choose` fills.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import jax
     from jax.sharding import Mesh
 
-# A device holds two stacks: 128 MiB of the 16 GB of the smallest TPU. Sending one takes 10 ms, far longer than starting a loop.
+# A device holds two stacks: 128 MiB of the 16 GB of the smallest TPU. Sending a stack takes 10 ms, more than starting a loop.
 STACK_BYTES = 64 * 2**20
 ENDS_WITHIN_STEP = (
     "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
@@ -74,7 +74,7 @@ class StackFeed:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         local_replicas: number of this process's replicas.
-        capacity: largest number of steps in a stack, which has fewer if they exceed `stack_bytes`.
+        capacity: largest number of steps in a stack; a stack has fewer if that many steps exceed `stack_bytes`.
         endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends before the data of others.
@@ -110,7 +110,7 @@ class StackFeed:
         """Return a new pass over the data; a thread begins to read the pass ahead.
 
         Args:
-            steps: largest number of steps that the pass reads; None for all. Data after them causes neither an error nor a wait.
+            steps: largest number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
         """
         return StackIteration(self, steps)
 

@@ -23,7 +23,7 @@ def make_global_array(
 ) -> jax.Array:
     """Return a global array that is sharded along one axis; each process makes the parts of its devices.
 
-    On CPU devices the array may share the memory of the parts, so they must not be written to afterwards.
+    On CPU devices the array may share the memory of the parts, so the parts must not be written to afterwards.
 
     Args:
         shape: global shape.

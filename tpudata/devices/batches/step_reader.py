@@ -115,7 +115,7 @@ class StepReader:
         )
 
     def _pad_to_capacity(self, array: Array) -> Array:
-        """Return an array [steps, ...] with zeros up to `capacity` steps; a full one is returned unchanged."""
+        """Return an array [steps, ...] with zeros up to `capacity` steps; a full array is returned unchanged."""
         if len(array) == self._capacity:
             return array
         padded = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
@@ -125,7 +125,7 @@ class StepReader:
     def _read_step(self, iterator: tf.data.Iterator) -> Steps:
         """Return one step, or no step at the end of the data.
 
-        It is read eagerly: its tensors are not copied, and a function call would take 0.3 ms longer.
+        The step is read eagerly: its tensors are not copied, and a function call would take 0.3 ms longer.
         """
         elements = [self._read_element(iterator) for _ in range(self._replicas)]
         columns = [[np.asarray(tensor)[np.newaxis] for tensor in tensors] for tensors, _ in elements]

@@ -62,7 +62,7 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
     """Return the tensors of all replicas, concatenated along an axis in the order of the replicas.
 
     Args:
-        value: tensor of one replica, with the same shape on all.
+        value: tensor of one replica, with the same shape on all replicas.
         axis: index of the axis, counted from the end if it is negative.
         replica: index of this replica, int32 scalar.
         num_replicas: number of replicas.
@@ -214,7 +214,7 @@ class _Lowering:
             ModelFnValueError: the groups are not constant, or do not list each replica once.
         """
         # The gradient of a function gets its groups as an argument from the function; if all groups that the graph holds cover
-        # all replicas, so do these.
+        # all replicas, the argument's groups do too.
         if groups_node is None and all(
             self._covers_all_replicas(constant) for constant in self._list_constant_groups()
         ):

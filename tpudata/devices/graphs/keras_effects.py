@@ -21,7 +21,7 @@ _METRIC_FOLDERS = ("/keras/src/metrics/",)
 
 
 class KerasConditions:
-    """Base of graphs in which conditions and loops made by Keras run all effects inside them; others run what they return."""
+    """Base of graphs in which a condition or loop made by Keras runs all effects inside; any other runs what its results need."""
 
     @property
     def _add_control_dependencies(self) -> bool:

@@ -53,7 +53,7 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str])
 
     Args:
         graph_def: the `GraphDef`, which is changed.
-        names: new names by the old ones.
+        names: new names by the old names.
     """
     for function in graph_def.library.function:
         function.signature.name = names.get(function.signature.name, function.signature.name)

@@ -44,7 +44,7 @@ def draw_by_step(
     for node in graph_def.node:
         is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)
         nodes, definition = rewrite_node(node, scope) if is_seeded else ([node], None)
-        # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
+        # New nodes take the place of the old node: nodes are imported in this order, which is also the order of their effects.
         rewritten_graph.node.extend(nodes)
         if definition is not None:
             definitions[definition.signature.name] = definition

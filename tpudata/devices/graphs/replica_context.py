@@ -76,7 +76,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
     ) -> Tensors:
         """Call `merge_fn` with a strategy and this replica's arguments, outside of the replica's context.
 
-        The strategy is that of the replicas; for functions of MERGING_MODULES, it is the outer one, so that they reduce nothing.
+        Functions of MERGING_MODULES get the outer strategy, under which they reduce nothing; others get the replicas' strategy.
         """
         # A moving average passes its variable first. Other modules may pass anything, so their arguments are not looked at.
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
@@ -139,7 +139,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def reduce_to(
         self, reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor, destinations: object, options: object = None
     ) -> tf.Tensor:
-        """Return the sum or mean over the replicas; each replica gets it, whatever the destinations."""
+        """Return the sum or mean over the replicas; each replica gets the result, whatever the destinations."""
         del destinations, options
         return _reduce(reduce_op, value, self._count)
 
@@ -217,7 +217,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         return self._count
 
     def _use_merge_call(self) -> bool:
-        return False  # Compiled strategies do not use it either.
+        return False  # Compiled strategies do not use merge calls either.
 
     def _in_multi_worker_mode(self) -> bool:
         return False
@@ -235,7 +235,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def _gather_to_implementation(
         self, value: tf.Tensor, destinations: object, axis: int, options: object
     ) -> tf.Tensor:
-        """Return the tensors of all replicas, concatenated along an axis; each replica gets them."""
+        """Return the tensors of all replicas, concatenated along an axis, to each replica, whatever the destinations."""
         del destinations, options
         return gather_replicas(value, axis, self._replica, self._count)
 

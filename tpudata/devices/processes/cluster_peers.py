@@ -37,7 +37,7 @@ from tpudata.tensor_types import Tensors
 _log = logging.getLogger("tpudata")
 # Kinds of messages.
 _SUM, _MIN, _BYTES = b"s", b"m", b"b"
-# Largest message that the first process gets, which has numbers, and that the others get, which may have values of variables.
+# Largest message to the first process, which has numbers, and from the first process, which may have values of variables.
 _MAX_BYTES_OF_NUMBERS, _MAX_BYTES_OF_VALUES = 1 << 20, 1 << 36
 # The devices may notice the end of a process earlier than the connections, by up to this time.
 _NOTICE_SECONDS = 3.0
@@ -48,8 +48,9 @@ class ClusterPeers(Peers):
     """The processes of a cluster.
 
     Args:
-        group: the processes.
-        connections: a connection to each other process by its index, in the first process; in the others, one to the first.
+        group: the processes, and which of them this one is.
+        connections: in the first process, a connection to each other process by its index; in any other process, its connection to
+            the first process by the index 0.
         stuck_seconds: seconds after which `limit_wait` ends this process, if another one has ended.
     """
 
@@ -64,7 +65,7 @@ class ClusterPeers(Peers):
         self._peer_ended = threading.Event()
         self._end_description = ""
         self._wait_start: float | None = None
-        # The others send only numbers to the first process, which may send them values of variables.
+        # Other processes send only numbers to the first process, which may send values of variables to them.
         most_bytes = _MAX_BYTES_OF_NUMBERS if self.is_chief else _MAX_BYTES_OF_VALUES
         self._links = {
             number: Link(connection, most_bytes, self._record_end, functools.partial(self._handle_end, number))
@@ -84,7 +85,7 @@ class ClusterPeers(Peers):
 
     def broadcast_bytes(self, data: bytes) -> bytes:
         """Return the chief's bytes in every process; every process must call this."""
-        # The others send nothing; the chief replies with its bytes.
+        # All send empty messages; the chief replies with its bytes.
         return self._exchange(_BYTES, b"", lambda _: data)
 
     def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:
@@ -178,7 +179,7 @@ class ClusterPeers(Peers):
         return data
 
     def _handle_end(self, process: int, has_announced: bool) -> None:
-        """Record the end of a process; the first process also notifies the others."""
+        """Record the end of a process; the first process also notifies the remaining processes."""
         ending = "has ended" if has_announced else "was killed or cannot be reached"
         description = f"{self._group.names[process]} {ending}".encode()
         self._record_end(description)
@@ -227,5 +228,5 @@ class ClusterPeers(Peers):
 
 
 def _forget_frames(error: Exception) -> None:
-    """Clear the frames of an error: if they hold an iterator over data whose input calls Python, it would deadlock at exit."""
+    """Clear the frames of an error: an iterator that they hold would deadlock at exit if its input calls Python."""
     traceback.clear_frames(error.__traceback__)

@@ -139,7 +139,7 @@ class ClusterTask:
 
     @property
     def is_in_cluster(self) -> bool:
-        """Whether this task trains together with others."""
+        """Whether this task trains together with other tasks."""
         return self.num_workers > 1 or self.num_parameter_servers > 0
 
     @property

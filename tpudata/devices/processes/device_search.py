@@ -142,7 +142,7 @@ def _list_devices(platform: str) -> list["jax.Device"]:
 
 
 def _select_first(devices: Iterable["jax.Device"], count: int, processes: int) -> tuple["jax.Device", ...]:
-    """Return the first `count` devices of each process; () if one of the `processes` has fewer, or none."""
+    """Return the first `count` devices of each process; () if one of the `processes` has fewer."""
     by_process: dict[int, list[jax.Device]] = {}
     for device in _sort_devices(devices):
         by_process.setdefault(device.process_index, []).append(device)

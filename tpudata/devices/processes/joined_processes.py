@@ -67,10 +67,10 @@ _joining = threading.Lock()
 
 
 def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: float) -> JoinedProcesses:
-    """Join the processes of a group, and wait for all of them; later calls return the first one's result.
+    """Join the processes of a group, and wait for all of them; later calls return the first call's result.
 
     Args:
-        group: the processes.
+        group: the processes, and which of them this one is.
         devices_per_process: number of devices of each process, or None for the cores of a TPU.
         timeout_seconds: largest number of seconds to wait.
 
@@ -133,7 +133,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
     """Let jax join the processes, which all run by now.
 
     Raises:
-        ClusterError: jax could not connect to the others.
+        ClusterError: jax could not connect to the other processes.
     """
     config = jax.config
     # CPU devices of several processes exchange values by gloo.
@@ -168,7 +168,7 @@ def _connect_devices(
     """Connect the devices, and shut down jax's service if they do not need it; return them in the order of the processes.
 
     Args:
-        jax: the module.
+        jax: the module `jax`, which has joined the processes.
         peers: the connected processes.
         origin: what describes the processes, such as "TF_CONFIG", for messages.
         devices: devices of all processes.

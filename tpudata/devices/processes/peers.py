@@ -56,5 +56,5 @@ class Peers:
         yield
 
     def limit_wait(self) -> AbstractContextManager[None]:
-        """End this process if code inside waits for devices after another process has ended; they would wait for ever."""
+        """End this process if code inside waits for devices after another process has ended: the wait may never end."""
         return _NO_WAIT

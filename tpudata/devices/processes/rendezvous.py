@@ -39,7 +39,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
     """Wait until all processes of a group run.
 
     Args:
-        group: the processes.
+        group: the processes, and which of them this one is.
         timeout_seconds: largest number of seconds to wait.
 
     Returns:
@@ -55,7 +55,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
 
 
 class _WaitLog:
-    """Time that this process waits for others: logs the wait, and limits it."""
+    """Time that this process waits for other processes: logs the wait, and limits it."""
 
     def __init__(self, group: ProcessGroup, timeout_seconds: float) -> None:
         self._group = group
@@ -167,7 +167,7 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
         if reason:
             connection.sendall(f"no {reason}\n".encode())
             return False
-    except (OSError, ValueError):  # The connection has ended, or it is not a line of this protocol.
+    except (OSError, ValueError):  # The connection has ended, or its bytes are not a line of this protocol.
         return False
     arrived[number] = connection
     return True
@@ -256,7 +256,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
 
 @contextlib.contextmanager
 def _listen(group: ProcessGroup) -> Iterator[socket.socket]:
-    """Listen at the coordinator's port inside the context; raise ClusterError if that fails, for example since it is in use."""
+    """Listen at the coordinator's port inside the context; raise ClusterError if the port is in use or not allowed."""
     try:
         server = _create_server(split_address(group.coordinator)[1])
     except OSError as error:

@@ -117,7 +117,7 @@ def lower(
 
 
 def _describe_dynamic_shape(outputs: Sequence[tf.Tensor]) -> str:
-    """Return the error message for the first result without a static shape; "" if all have one."""
+    """Return the error message for the first result without a static shape; "" if all results have static shapes."""
     for tensor in outputs:
         if not tensor.shape.is_fully_defined():
             return (

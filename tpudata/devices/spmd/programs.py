@@ -23,11 +23,11 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Variables of a program, by how it treats them.
+    """Variables of a program, in three groups that the program treats differently.
 
     Attributes:
         written: variables with one value for all replicas that the program writes; their arrays are donated.
-        read: variables with one value that it only reads.
+        read: variables with one value for all replicas that the program only reads.
         per_replica: variables with a separate value on each replica; their arrays are donated.
         diverging: variables of `written` for which replicas may compute different values; all replicas take the first one's value.
     """
@@ -42,7 +42,7 @@ class Layout:
         """Return the layout of a program.
 
         Args:
-            program: the program.
+            program: the program, which says what variables it reads and writes.
             per_replica: names of variables with a separate value on each replica.
             diverging: names of variables for which replicas may compute different values.
         """
@@ -92,7 +92,7 @@ class LoopOutput(NamedTuple):
         report: int64 [2, capacity], decoded by `read_report`. The first row has the global step after each step, -1 for steps
             that were not done; the second has the bits of the losses. The rows are one array, since fetching a second array from 8
             devices takes as long as fetching 10 variables.
-        finite: bool [checked], whether all values of each checked variable are finite; None if none is checked.
+        finite: bool [checked], whether all values of each checked variable are finite; None if no variable is checked.
         fetched: values [replicas, ...] of the last step.
         step_values: values [capacity, replicas, ...] of each step.
     """
@@ -333,8 +333,8 @@ def _run_replica_step(
     """Run one step of this replica; return the new values of the layout's first and third group, and the results.
 
     Args:
-        program: the step.
-        layout: layout of its variables.
+        program: the step, a function of the replica's index and `inputs`.
+        layout: layout of the step's variables.
         replica: index of this replica (int32 scalar).
         inputs: inputs of the program after the index.
         read_values: values of the layout's second group, by name.

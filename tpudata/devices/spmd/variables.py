@@ -150,7 +150,7 @@ class DeviceState:
         self.shared = shared
 
     def run(self, layout: Layout, program: Callable[..., tuple[DeviceArrays, DeviceArrays, _T]]) -> _T:
-        """Run a program on the arrays of its layout, store the arrays that it returns, and return its other result.
+        """Run a program on the arrays of its layout, store the arrays that the program returns, and return its other result.
 
         Args:
             layout: layout of the program's variables.

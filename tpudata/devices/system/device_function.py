@@ -21,8 +21,8 @@ class DeviceFunction:
     """A function of the user's that a mesh of devices runs, one replica on each.
 
     Attributes:
-        variables: the `tf.Variable`s that it uses, by name.
-        writes: names of the variables that it changes.
+        variables: the `tf.Variable`s that the function uses, by name.
+        writes: names of the variables that the function changes.
 
     Args:
         function: a Python function or a `tf.function`.

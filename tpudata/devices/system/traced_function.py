@@ -27,14 +27,14 @@ class TracedFunction:
     """The graph of a function of tensors and variables, traced once for one of several replicas.
 
     Attributes:
-        variables: the `tf.Variable`s that it uses, by a unique name.
+        variables: the `tf.Variable`s that the function uses, by a unique name.
         results: structure of the results, a jax `PyTreeDef`.
 
     Args:
         function: a Python function or a `tf.function`.
-        structure: structure of its arguments, a jax `PyTreeDef`.
-        specs: specs of their tensors, with static shapes.
-        num_replicas: number of replicas that run it together.
+        structure: structure of the function's arguments, a jax `PyTreeDef`.
+        specs: specs of the tensors in the arguments, with static shapes.
+        num_replicas: number of replicas that run the function together.
 
     Raises:
         ModelFnValueError: the function makes a variable at each call, reduces a dtype that has no sum, or has a sum over replicas
@@ -64,7 +64,7 @@ class TracedFunction:
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*INDEX_SPECS, *specs).graph
         except Exception as error:
-            # AutoGraph replaces an error by one with lines of the user's code.
+            # AutoGraph replaces an error by an error with lines of the user's code.
             own_error = find_own_cause(error)
             if own_error is not None:
                 raise own_error from None

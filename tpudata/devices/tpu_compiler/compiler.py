@@ -47,11 +47,11 @@ class Fault(enum.Enum):
     """Reason why the compiler made no program.
 
     Attributes:
-        REJECTED: it rejected the program.
+        REJECTED: the compiler rejected the program.
         MEMORY: the program needs more HBM than a device has.
-        CRASH: it ended without an answer.
-        START: it ended before it began to compile.
-        TIME: it took too long.
+        CRASH: the compiler ended without an answer.
+        START: the compiler's process ended before it began to compile.
+        TIME: the compiler took too long.
     """
 
     REJECTED = "rejected"
@@ -65,7 +65,7 @@ class CompilerError(TpudataError):
     """The TPU's compiler did not compile a program.
 
     Attributes:
-        fault: the reason.
+        fault: reason why there is no program.
     """
 
     def __init__(self, fault: Fault, text: str) -> None:
@@ -124,9 +124,9 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
     """Compile a loop for all devices of a slice.
 
     Args:
-        tpu: the slice.
+        tpu: the slice that the program is for.
         loop: the loop, exported for as many replicas as the slice has devices.
-        effort: a key of EFFORTS: "quick" finds a program that may be slower, and "full" the one that a TPU would run.
+        effort: a key of EFFORTS: "quick" finds a program that may be slower, and "full" the program that a TPU would run.
         time_limit: seconds after which to give up; None for the effort's default.
 
     Raises:

@@ -22,11 +22,11 @@ class DeviceLoop:
     """Exported program of a mode's steps on all replicas.
 
     Attributes:
-        exported: the program.
+        exported: the program, whose arguments and results are flat sequences of arrays.
         axis: name of the mesh's axis.
         partitions: for each argument the elements of its PartitionSpec.
         donated: indices of the arguments whose memory the results take: the variables that change.
-        steps: largest number of steps that it runs.
+        steps: largest number of steps that one run of the program does.
         batch_bytes: bytes of a step's batch on one device.
     """
 

@@ -14,8 +14,8 @@ class StepCost:
 
     Attributes:
         mode: a value of ModeKeys.
-        tpu: the slice.
-        effort: effort of the compilation.
+        tpu: the slice that the step is compiled for.
+        effort: effort of the compilation, a key of EFFORTS.
         batch_size: records of a step, of all replicas.
         loop_steps: number of steps in a loop, whose batches are on the devices together.
         batch_bytes: bytes of a step's batch on one device.
@@ -89,7 +89,7 @@ class FeedingRate:
     """Measured rate of feeding on one host.
 
     Attributes:
-        records_per_second: the rate.
+        records_per_second: records that the host delivers in a second.
         cpu_seconds_per_record: CPU time of a record; None if it was not measured.
         cores: number of cores of the machine that measured it; None if unknown.
     """

@@ -25,7 +25,7 @@ class TrainingParams(ModelParams):
         beta1, beta2: decays of the moving means of "adam".
         trust_coefficient: trust coefficient of "lars".
         weight_decay: weight decay of kernels and embeddings; biases and normalization do not decay. "adam" subtracts this share of
-            the weights, times the learning rate, at each step; the others add this share of the weights to the gradient.
+            the weights, times the learning rate, at each step; other optimizers add this share of the weights to the gradient.
         gradient_clip: largest global norm of the gradients, summed over the replicas; None for no limit.
         schedule: "constant", "cosine" or "step".
         warmup_steps: number of steps in which the learning rate rises to `learning_rate`.

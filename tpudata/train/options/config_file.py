@@ -169,10 +169,10 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
 
 
 def _parse_size(value: object, location: str) -> tuple[int, int]:
-    """Return (height, width) from a list of two numbers or a text such as "32x48".
+    """Return (height, width) from a text such as "32x48", a list of two numbers, or one number for a square.
 
     Raises:
-        UsageError: the value is neither.
+        UsageError: the value has another form.
     """
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:

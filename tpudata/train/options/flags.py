@@ -19,7 +19,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     """Parse the flags of `tpudata train`.
 
     Args:
-        argv: the flags.
+        argv: the flags, without the name of the command.
         prog: the command as the person typed it, for messages.
 
     Raises:
@@ -46,7 +46,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
 
 def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a file that count, without those of other modes and those that a flag excludes.
+    """Return the options of a file that count, without options of other modes and options that a flag excludes.
 
     `--learning-rate` also removes `learning_rate` from the model's params, and `--param learning_rate` removes the file's option.
     `parse_options` replaces the other options for which there are flags.

@@ -21,7 +21,7 @@ def parse_yaml(text: str, origin: str) -> Any:
     """Return the value of a YAML text.
 
     Args:
-        text: the text.
+        text: a document of YAML, which may be a single value.
         origin: where the text comes from, for errors.
 
     Raises:
@@ -88,7 +88,7 @@ def _count_values(value: object, counts: dict[int, int | None]) -> int:
     """Return the number of values in a structure, in which each alias counts as a copy.
 
     Args:
-        value: the structure.
+        value: a structure of lists and mappings, as YAML's parser returns it.
         counts: number of values in each list and mapping so far, by its id; None while one is being counted.
 
     Raises:

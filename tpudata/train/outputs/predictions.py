@@ -31,7 +31,7 @@ from tpudata.tensor_types import Array
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
-# Names that only these columns of CSV have; a prediction with one of them gets another name.
+# Names that only these columns of CSV have; a prediction with such a name gets another name.
 _FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
@@ -54,8 +54,8 @@ def write_predictions(
         limit: largest number of records; None for the whole split.
 
     Returns:
-        The number of records written, and the number of written records whose predicted class is their true label; the latter is
-        None if the labels or the predictions `classes` are missing or are not one integer for each record.
+        The number of records written, and the number of written records whose predicted class is their true label; the second
+        number is None if the labels or the predictions `classes` are missing or are not one integer for each record.
 
     Raises:
         ValueError: there are fewer or more predictions than records, up to `limit`.

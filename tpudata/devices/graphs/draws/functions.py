@@ -151,7 +151,7 @@ class DrawRewriter:
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
         """Replace the nodes of a graph or of a function, in place, by the results of `_rewrite_node`."""
-        # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
+        # New nodes take the place of the old node: nodes are imported in this order, which is also the order of their effects.
         rewritten = [new_node for node in nodes for new_node in self._rewrite_node(node, scope)]
         del nodes[:]
         nodes.extend(rewritten)

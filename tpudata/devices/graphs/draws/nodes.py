@@ -68,7 +68,7 @@ def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
 def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef | None]:
     """Return the nodes that replace a node, and the `FunctionDef` that the last of these nodes calls.
 
-    The last node has the name of the replaced one. A node that is not random is returned unchanged, with None.
+    The last node has the name of the replaced node. A node that is not random is returned unchanged, with None.
 
     Raises:
         ModelFnValueError: the node is a random operation without a replacement.
@@ -86,7 +86,7 @@ def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
 
 
 def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return a constant with the seeds and a call of a stateless draw, which replace a stateful one."""
+    """Return a constant with the seeds and a call of a stateless draw, which replace a stateful draw; and the called function."""
     input_types, output_type = _find_types(node)
     definition = make_draw(node.op, input_types, output_type, by_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)

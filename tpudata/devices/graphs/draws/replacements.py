@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.library import FunctionDef
 
-# Distance between the seeds of consecutive replicas: a large prime, so that a program's seeds 1, 2, 3 do not collide with a replica's.
+# Distance between the seeds of consecutive replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with it.
 _SEED_STEP = 999983
 # 2**64 divided by the golden ratio: its multiples are far from each other.
 _GOLDEN = 0x9E3779B97F4A7C15
