@@ -180,7 +180,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
             "segment_ids" (int, from 1, 0 for padding; by default "attention_mask", or else one segment for the row), "positions"
             (int, counted in each segment; by default counted in the row) and "token_weights" (float32, 0 for tokens whose label
-            does not count).
+            does not count), and "weights" (float32 [batch], 0 for rows that do not count).
         labels: int [batch, length], the token that follows each input id; None in PREDICT.
         mode: a value of ModeKeys.
         params: see TinyLmParams.
@@ -189,8 +189,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         The spec, with the metrics "cross_entropy" (in nats), "bits_per_token", "perplexity" and "accuracy", exact over all
         tokens that count. Predictions: "log_probabilities" (float32 [batch, length - 1], of each token from the second on, given
         the tokens before it; 0 at the beginning of a segment and in padding), "next_ids" (int32 [batch, length], the most probable
-        next tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token after the row's last one that is not
-        padding).
+        next tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token that follows the row's last token that
+        is not padding).
 
     Raises:
         UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.

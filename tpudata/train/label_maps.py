@@ -79,7 +79,7 @@ def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Map
 
     Args:
         label_map: the label map that the model learns.
-        dataset: its dataset, for messages.
+        dataset: the dataset that has the label map, for messages.
         model: name of the model, for messages.
         params: params of the model from the dataset and the user.
     """

@@ -103,7 +103,7 @@ class WarmStart:
 def _find_model_variables(
     options: TrainOptions, model_fn: ModelFunction, params: Mapping[str, object], serving: ServingFeatures
 ) -> tuple[dict[str, tf.Variable], list[str]]:
-    """Return the model's variables by name, without those of the optimizer, and the names of the last layer's variables.
+    """Return the model's variables by name, without the optimizer's variables, and the names of the last layer's variables.
 
     The model is built in a scratch graph for prediction, which needs no optimizer.
 
@@ -141,9 +141,10 @@ def _find_model_variables(
 
 
 def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
-    """Return the names of the last layer's variables: those in the scope of the last variable.
+    """Return the names of the last layer's variables: the variables in the scope of the last variable.
 
-    If there is no scope, or all variables share one, the layer begins at the last variable of two or more dimensions.
+    If the last variable has no scope, or all variables share a scope, the layer begins at the last variable of two or more
+    dimensions.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.

@@ -233,7 +233,7 @@ class StackIteration:
         return max_count if self._feed.short_data is ShortData.FILL else min_count, None
 
     def _read(self, requested: int) -> tuple[Portion | None, Exception | None]:
-        """Return this process's next stack, and the error if one ended the data before `requested` steps; None for no stack."""
+        """Return this process's next stack or None, and the error that ended the data before `requested` steps, if any."""
         stack: Portion | None = None
         try:
             stack = next(self._stacks, None)

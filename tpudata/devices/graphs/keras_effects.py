@@ -37,7 +37,7 @@ def find_keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operati
     """Return the operations with side effects that Keras 3 and tf_keras' optimizers added to a graph, in order.
 
     Args:
-        graph: the graph.
+        graph: graph of a step, whose operations have the tracebacks of the code that made them.
         names: operation names in the KERAS_UPDATES collections of its traces.
     """
     updates = set(names)

@@ -85,7 +85,7 @@ class ClusterPeers(Peers):
 
     def broadcast_bytes(self, data: bytes) -> bytes:
         """Return the chief's bytes in every process; every process must call this."""
-        # All send empty messages; the chief replies with its bytes.
+        # The other processes send no bytes; the chief replies with its bytes.
         return self._exchange(_BYTES, b"", lambda _: data)
 
     def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:

@@ -121,11 +121,11 @@ def compile_loop(
     """Compile a loop of steps on all devices, without Python between them.
 
     Args:
-        program: a step: a function of the replica's index (int32 scalar) and the batch that returns the loss (float32 scalar), the
-            values to fetch from the last step, and the values to return from each step.
+        program: a step: a function of the replica's index (int32 scalar), the batch, and arrays that every step gets. It returns
+            the loss (float32 scalar), the values to fetch from the last step, and the values to return from each step.
         layout: layout of its variables.
         mesh: the devices.
-        capacity: largest number of steps; None for exactly one, which runs without a loop and without copies of its variables.
+        capacity: largest number of steps; None for exactly one step, which runs without a loop and without copies of its variables.
         checked: names of the variables whose values must remain finite.
         num_fetched: number of the values to fetch from the last step, the first that a step returns after the loss.
 

@@ -56,7 +56,7 @@ class DeviceVariables:
 
     def replace(self, names: Sequence[str], arrays: Sequence[jax.Array]) -> None:
         """Set the values of variables to results of a step."""
-        # Results of the same sequence of names, compared by identity, replace the last ones, and need not be stored first.
+        # Results of the same sequence of names, compared by identity, replace the last results, which need not be stored first.
         if names is not self._last_results[0]:
             self._store_results()
             self._result_names = frozenset(names)

@@ -75,8 +75,8 @@ class DeviceFunction:
 
         Args:
             call_index: index of this call.
-            tensors: arrays (NumPy), one for each argument: the rows of all replicas of this process if the argument is split, else
-                the array that each replica gets.
+            tensors: arrays (NumPy) in the arguments, in the order of `specs`: the rows of all replicas of this process if the
+                rows are split, else the array that each replica gets.
 
         Returns:
             The results, in the structure that the function returns, as NumPy arrays [replicas of this process, ...].

@@ -141,8 +141,8 @@ class TPUSystem:
 
         Raises:
             ModelFnValueError: XLA cannot compile an operation.
-            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, or
-                with `device` and several processes, the function assigns to a variable.
+            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, the
+                function uses a table or an iterator, or with `device` and several processes, it assigns to a variable.
         """
         import jax
 

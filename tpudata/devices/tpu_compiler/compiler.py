@@ -170,7 +170,7 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
     Args:
         folder: folder with the request, into which the program writes its answer.
         environment: environment variables of the program.
-        limit: seconds after which to end it.
+        limit: seconds after which to end the program.
 
     Raises:
         CompilerError: the program took too long.

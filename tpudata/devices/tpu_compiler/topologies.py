@@ -165,7 +165,7 @@ def find_slice(name: str, where: str) -> TPUSlice:
 
     Args:
         name: generation and size, in upper or lower case.
-        where: the argument or flag that passes it, for the message.
+        where: the argument or flag that passes the name, for the message.
 
     Raises:
         UsageError: there is no such slice; the message names some that exist.

@@ -65,7 +65,7 @@ def conv(
         shape = [kernel_size, kernel_size, inputs.shape[3], filters]
         kernel = variable("kernel", shape, kernel_initializer or _v1.glorot_uniform_initializer())
         if strides > 1 and kernel_size > 1:
-            # With a stride, SAME would pad by the size of the image, and more at its end than at its beginning.
+            # With a stride, the padding of SAME depends on the image's size, and may be larger at the end than at the beginning.
             margins = [(kernel_size - 1) // 2, kernel_size // 2]
             inputs = tf.pad(inputs, [[0, 0], margins, margins, [0, 0]])
         padding = "SAME" if strides == 1 else "VALID"

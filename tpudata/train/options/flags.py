@@ -20,7 +20,7 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
     Args:
         argv: the flags, without the name of the command.
-        prog: the command as the person typed it, for messages.
+        prog: the command as the user typed it, for messages.
 
     Raises:
         UsageError: a flag or a key of the file is unknown or missing, or a value is invalid.

@@ -92,7 +92,7 @@ def _count_values(value: object, counts: dict[int, int | None]) -> int:
         counts: number of values in each list and mapping so far, by its id; None while one is being counted.
 
     Raises:
-        ValueError: there are too many, or a list or mapping contains itself.
+        ValueError: there are more than _MAX_VALUES values, or a list or mapping contains itself.
     """
     if not isinstance(value, list | dict):
         return 1

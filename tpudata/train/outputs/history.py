@@ -98,7 +98,7 @@ class History:
         return next((section for section in reversed(self.sections) if section.first_step < step), None)
 
     def find_section(self, step: int, configuration: Configuration) -> Section:
-        """Return the section that trains under a configuration after `step` steps: the current section if it fits, else a new one."""
+        """Return the section that trains under a configuration after `step` steps: the current one if it fits, or a new one."""
         # JSON has no tuples; without them, the configuration can equal one that was read from the file.
         configuration = json.loads(json.dumps(configuration))
         current = next((section for section in reversed(self.sections) if section.first_step <= step), None)
