@@ -226,9 +226,9 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids"; in training and evaluation optionally with
             "token_weights" (float32 [batch, length], 0 for tokens whose label does not count) and "weights" (float32 [batch], 0
-            for rows that do not count). In PREDICT they are prompts, optionally with "prompt_length" (int [batch], number of ids of the prompt; by default all but the padding of
-            "attention_mask" or "segment_ids") and "prompt_seed" (int [batch], by default 0, for several continuations of one
-            prompt).
+            for rows that do not count). In PREDICT the ids are prompts, optionally with "prompt_length" (int [batch], number of ids
+            of the prompt; by default all but the padding of "attention_mask" or "segment_ids") and "prompt_seed" (int [batch], by
+            default 0, for several continuations of one prompt).
         labels: int [batch, length], the token that follows each input id; None in PREDICT.
         mode: a value of ModeKeys.
         params: see CharLstmParams.
