@@ -1,7 +1,7 @@
 """Stacks of batches on the devices: the replicas' elements of several steps, read while the previous loop runs.
 
 A stack holds a global array [capacity, replicas, ...] for each tensor of an element, sharded over the replicas. While a loop takes
-steps of one stack, the next stack is on the devices, and the one after it is read on the host.
+steps of one stack, the next stack is on the devices, and the stack after that is read on the host.
 """
 
 from __future__ import annotations

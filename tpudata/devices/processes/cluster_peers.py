@@ -4,8 +4,9 @@ Numbers are exchanged without the devices, so an exchange neither waits for a lo
 
 jax offers nothing that fits (0.10.2 and 0.12.0, processes with CPU devices):
 
-- Its coordination service, with its store of keys and `live_devices`, aborts all processes once the first is killed, also with
-  `jax_enable_recoverability`; without that, once any is. Its client's private `missed_heartbeat_callback` aborts as well.
+- Its coordination service, with its store of keys and `live_devices`, aborts all processes once the first is killed, even with
+  `jax_enable_recoverability`, and without this option once any is killed. Its client's private `missed_heartbeat_callback` aborts
+  as well.
 - `multihost_utils.process_allgather` and the like are collectives of the devices. Gloo matches these by their order alone: next
   to a step that another thread runs on the same devices, they hang, or abort a process. Their errors name no process, and a
   process that computes or waits for a TPU would not notice the end of another.

@@ -1,4 +1,4 @@
-"""Joining the processes of a run: they meet, and `jax.distributed` makes the devices of all processes known to each.
+"""Joining the processes of a run: they meet, and `jax.distributed` makes the devices of all processes known to each process.
 
 With jax's service, all processes would abort with a stack trace once the first has ended, and each would wait for all others at its
 exit. CPUs and TPUs need the service only until the devices are connected, so it is shut down then, and `ClusterPeers` notices if a

@@ -1,4 +1,4 @@
-"""The workers of the TPU pod to which this machine belongs, found as jax does: by variables or the metadata of a TPU VM."""
+"""The workers of the TPU pod to which this machine belongs, from variables or a TPU VM's metadata, where jax finds them, too."""
 
 import os
 import urllib.error

@@ -1,7 +1,7 @@
 """YAML of `tpudata train`: the file of `--config`, and the values of `--param`.
 
 A file is a mapping from names of flags (with dashes or underscores) to values; its key `params` has a mapping from the model's
-parameters to values, and `pad` one from names of features to numbers.
+parameters to values, and its key `pad` has a mapping from names of features to numbers.
 """
 
 from __future__ import annotations

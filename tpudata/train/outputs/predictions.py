@@ -7,9 +7,9 @@ label_name    name of the label's class, if classes have names
 predictions   the model's predictions, by name
 class_name    name of the class in predictions["classes"], if both exist
 
-A file whose name ends in .csv has these columns, with a column for each prediction in place of predictions; it is called
-predictions.NAME if another column has its name. Values other than a single number or text are written as JSON. The columns are
-those of the first record.
+A file whose name ends in .csv has these columns, with a column for each prediction in place of predictions. A prediction's column
+is called predictions.NAME if one of these columns is called NAME. Values other than a single number or text are written as JSON.
+The first record determines the columns.
 """
 
 from __future__ import annotations

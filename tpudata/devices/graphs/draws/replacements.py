@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.library import FunctionDef
 
-# Distance between the seeds of consecutive replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with it.
+# Distance between the seeds of consecutive replicas: a large prime, so that nearby seeds of a program never meet on two replicas.
 _SEED_STEP = 999983
 # 2**64 divided by the golden ratio: its multiples are far from each other.
 _GOLDEN = 0x9E3779B97F4A7C15
