@@ -145,7 +145,7 @@ class StackIteration:
 
         Raises:
             tf.errors.InvalidArgumentError: with `ShortData.REJECT`, the data of some processes ends before the data of others.
-            ClusterError: the data of another process failed.
+            ClusterError: the data of another process failed, or another process ended.
             Exception: the error of this process's data, unchanged.
         """
         if self._stack is None:
@@ -221,7 +221,7 @@ class StackIteration:
         """
         min_count, max_count, has_failed = local_count, local_count, error is not None
         if not self._feed.endless:
-            # In one exchange: a maximum is the negated minimum of the negated numbers.
+            # In one exchange, which endless data does not need: a maximum is the negated minimum of the negated numbers.
             minima = self._feed.peers.min_numbers([local_count, -local_count, -int(has_failed)])
             min_count, max_count, has_failed = minima[0], -minima[1], minima[2] < 0
         if has_failed:

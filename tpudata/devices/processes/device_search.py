@@ -1,7 +1,7 @@
 """The devices that jax finds: cores of a TPU, GPUs, or any number of CPU devices.
 
-jax starts all its devices at the first call that needs a device. The number of CPU devices must be set before that, by the process-wide
-option `jax_num_cpu_devices`.
+jax starts all its devices at the first call that needs a device. The number of CPU devices must be set before that call, by the
+process-wide option `jax_num_cpu_devices`.
 """
 
 import importlib.util
