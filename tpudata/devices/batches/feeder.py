@@ -38,7 +38,7 @@ class ShortData(enum.Enum):
     Attributes:
         STOP: all processes end with the first, as in training.
         FILL: a process without further data gets zeros, whose weights are 0, until the data of all has ended.
-        REJECT: an end before the others is an error, since a metric would count the zeros.
+        REJECT: it is an error if the data of some processes ends first, since a metric would count the zeros.
     """
 
     STOP = enum.auto()

@@ -25,7 +25,7 @@ def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], i
         inputs: floats of any shape.
         rate: share of the values to drop, in [0, 1).
         seed: int32 [2], from `make_step_seed`.
-        index: index of this dropout in the model. Without it, all dropouts of a step would drop the same positions.
+        index: index of this dropout in the model. Without it, dropouts of equal shape would drop the same positions in a step.
     """
     if rate == 0:
         return inputs
