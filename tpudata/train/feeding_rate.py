@@ -18,7 +18,7 @@ def read_feeding_rate(text: str, flag: str) -> FeedingRate:
         flag: the flag, for messages.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither a number above 0 nor the path of such a report.
         StorageError: the file cannot be read.
     """
     try:

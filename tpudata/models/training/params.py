@@ -96,7 +96,7 @@ def _convert_to_type(value: object, field_type: Any) -> Any:
 
 
 def _convert_to_tuple(value: object, type_arguments: tuple[Any, ...]) -> Any:
-    """Return a list or tuple as a tuple whose type has these arguments, such as (int, ...); _NO_MATCH if it does not fit."""
+    """Return a list or tuple as a tuple of the type with `type_arguments`, such as (int, ...); _NO_MATCH if it does not fit."""
     if not isinstance(value, list | tuple):
         return _NO_MATCH
     is_any_length = type_arguments[-1] is Ellipsis
