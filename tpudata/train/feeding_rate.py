@@ -46,7 +46,7 @@ def _read_report(path: str, flag: str) -> FeedingRate:
         if not (0 < rate < math.inf and 0 <= cpu_seconds < math.inf and cores > 0):
             raise ValueError("no measurement has such numbers")
         return FeedingRate(rate, cpu_seconds, cores)
-    except (ValueError, TypeError, LookupError, OverflowError):
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         raise UsageError(
             f"{flag}: {path} is not a report of tpudata bench (expected its JSON, with a rate above 0). Write it by:"
             " tpudata bench DIR --json."

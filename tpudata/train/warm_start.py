@@ -143,7 +143,7 @@ def _find_model_variables(
 def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     """Return the names of the last layer's variables: the variables in the scope of the last variable.
 
-    If the last variable has no scope, or all variables share a scope, the layer begins at the last kernel, a variable of two or more
+    If the last variable has no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more
     dimensions. If the kernel is the last variable, its bias may come before it: the layer has all variables after the previous
     kernel.
 

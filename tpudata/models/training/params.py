@@ -1,13 +1,13 @@
 """Params of the bundled models: frozen dataclasses, made from `params` and checked on construction."""
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
+from tpudata.checks import is_number
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
 
@@ -91,7 +91,7 @@ def _convert_to_type(value: object, field_type: Any) -> Any:
     if field_type is int:
         return int(value) if isinstance(value, Integral) else _NO_MATCH
     if field_type is float:
-        return float(value) if isinstance(value, Real) and math.isfinite(value) else _NO_MATCH
+        return float(value) if is_number(value) else _NO_MATCH  # type: ignore[arg-type]
     return value if isinstance(value, field_type) else _NO_MATCH
 
 
