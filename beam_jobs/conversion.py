@@ -54,7 +54,7 @@ class Conversion:
         input_noun: noun for one input, for messages.
         has_unique_keys: whether the source never lists two inputs with the same key.
         stores_keys: whether the dataset stores which inputs it has, which an append needs.
-        why_ignored: function that returns why files were ignored, to follow their number; None if by their names.
+        why_ignored: function that returns why files were ignored, to follow their number; None if their names are why.
         remarks: function from the manifest of the complete dataset to lines for the user.
         facts: facts about the input before it is listed, for warnings.
         check_source: function that raises UsageError if a source's records cannot be written for the chosen reader.
@@ -103,7 +103,7 @@ class Conversion:
         return scanned
 
     def select_new_inputs(self, base: Base, entry_file: str) -> Conversion:
-        """Return the conversion of the inputs that a dataset lacks; `entry_file` is the path of the list of those it has."""
+        """Return the conversion of the inputs that a dataset lacks; `entry_file` is the path of the dataset's entry file."""
         return dataclasses.replace(self, base=base, source=make_new_inputs(self.source, base, entry_file))
 
     def check_base(self) -> None:

@@ -213,7 +213,7 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the output has files that a run would not overwrite.
 
-    With --resume, raise it for a complete dataset that is another one, or that lacks a requested index for DALI.
+    With --resume, also for a complete dataset of another input or other options, or without a requested index for DALI.
     """
     options, base = conversion.options, conversion.base
     if contents is OutputContents.DATASET and options.resume:

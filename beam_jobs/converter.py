@@ -102,7 +102,7 @@ class Converter(abc.ABC):
             inputs: inputs of the shard, in order.
             context: facts about all inputs.
             summary: counter of the records.
-            reject: called with a rejected input and the reason; if it returns, the input is omitted.
+            reject: called with the reference of a rejected input and its error; if it returns, the input is omitted.
         """
 
     @abc.abstractmethod

@@ -146,7 +146,7 @@ def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _Earl
     These are the check for repeated keys, the vocabulary, and the omission of duplicates.
     """
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
-    # In a shuffle, records with the same key meet in one shard, which finds them.
+    # In a shuffle, records with the same key meet in one shard, whose worker finds them.
     if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None

@@ -51,7 +51,7 @@ def drop_extension(path: str) -> str:
 
 
 def _normalise(path: str) -> str:
-    """Return a path with slashes for Windows' backslashes, composed accents, which macOS decomposes, and no `./` at the start."""
+    """Return a path with `/` for `\\`, in NFC (macOS decomposes accents), and without a leading `./`."""
     text = path if path.isascii() else unicodedata.normalize("NFC", path)
     text = text.replace("\\", "/")
     return text[2:] if text.startswith("./") else text

@@ -36,10 +36,10 @@ class SplitLists:
         """Return the lists, read once, so that a damaged one is an error before the job.
 
         Args:
-            files: as the attribute.
+            files: (path, split) of each list, as in the attribute.
 
         Raises:
-            SourceError: a picture is in the lists of two splits, a list is not UTF-8, or a number stands for no split.
+            SourceError: a picture is in the lists of two splits, a list is not UTF-8, or a line has no split.
         """
         # A new id per call: `_read_lists` caches by it, so it reads files again that have changed since an earlier run.
         lists = cls(tuple(files), uuid.uuid4().hex)

@@ -86,7 +86,7 @@ class Base:
         return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
-        """Raise OutputError if new records would have other features; their shapes may differ."""
+        """Raise OutputError if new records would have other features; only sizes and the number of classes may differ."""
         _reject_other_features(self.output, self.manifest.features, features)
 
     def check_annotations(self, schema: AnnotationSchema | None) -> None:

@@ -33,7 +33,7 @@ class Standing(enum.IntEnum):
 
 
 def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
-    """Return the entries of all references of packs, in their order, as those of records.
+    """Return the entries of all references of packs, in their order, each marked as a record.
 
     An entry is a key, a hash of what the listing states of the input, and whether it was rejected.
 
@@ -63,17 +63,20 @@ def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
 
 
 def make_line_entry(line: bytes) -> bytes:
-    """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, as files may move, else of the line."""
+    """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, else of the line.
+
+    A key stays the same if its file has moved, unlike the line.
+    """
     reject = json.loads(line)
     identity = repr((reject["key"], reject["reason"])).encode() if "key" in reject else line
     return hashlib.blake2b(identity, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
-    """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the key and what follows it.
+    """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the first and the last 8 bytes of each entry.
 
     The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is the one that
-    `make_line_entry` makes of its line.
+    `make_line_entry` makes of the error's line in rejects/.
     """
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]
@@ -91,7 +94,7 @@ def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArr
 
 
 def split_words(entries: Entries) -> npt.NDArray[np.uint64]:
-    """Return entries as numbers: uint64 [n, 2], the key and what follows it."""
+    """Return entries as numbers: uint64 [n, 2], the first and the last 8 bytes of each."""
     return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
 
 
@@ -115,7 +118,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
 
     Args:
         sought: second word of its entry, as in `make_lookup_words`.
-        stored: second words of the dataset's entries of that key, ascending.
+        stored: second words of the dataset's entries with the same first word, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """
     if is_error:

@@ -77,7 +77,7 @@ class ChatTemplate:
         """Return the text of a chat with the assistant's spans.
 
         Raises:
-            ValueError: the template raises, shows no words of the assistant, or they cannot be found in its text.
+            ValueError: the template raises, shows no words of the assistant, or the assistant's words cannot be found in the text.
         """
         text = self._render(messages)
         is_marked = _GENERATION.search(self.source) is not None

@@ -63,7 +63,8 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 def _order_splits(entries: Mapping[str, Any]) -> Any:
     """Return the shares of splits in the order of `split_order`, since JSON objects are unordered.
 
-    Without `split_order` the names are in order already. Anything but an object is returned unchanged: its parser rejects it.
+    Without `split_order` the names are in order already. Anything but an object is returned unchanged, for the option's schema to
+    reject.
 
     Raises:
         ValueError: `split_order` is not a list of the names of the splits.

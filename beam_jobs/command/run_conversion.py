@@ -53,7 +53,7 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
         The parser's flags, and Beam's.
 
     Raises:
-        UsageError: a flag is unknown to both, a value is invalid, or --detach does not fit the runner.
+        UsageError: neither the parser nor Beam knows a flag, a value is invalid, or --detach does not fit the runner.
         DatasetError: the manifest of the dataset to append to is damaged.
     """
     flags, unparsed = parse_own_flags(parser, argv, beam_flag_names())
@@ -88,7 +88,7 @@ def _reject_shared_flags(parser: OptionParser, beam_words: Sequence[str], *, is_
 
     Args:
         parser: parser of the command.
-        beam_words: words that it left to Beam.
+        beam_words: words that the parser left to Beam.
         is_remote: whether the runner is not the local one.
     """
     for word, next_word in itertools.zip_longest(beam_words, beam_words[1:], fillvalue=""):

@@ -86,7 +86,7 @@ class ExampleSummary:
         return cls(value["decoded_bytes"], {feature.name: (feature, key) for feature, key in pairs})
 
     def _merge(self, other: dict[str, tuple[Feature, str]]) -> None:
-        """Merge the features of other examples; FeatureError if they differ in names or kinds."""
+        """Merge the features of other examples; FeatureError if they differ in names, kinds or ranks."""
         if not self.features:
             self.features = dict(other)
             return

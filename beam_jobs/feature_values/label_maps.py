@@ -31,7 +31,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         value: integers [height, width] or [height, width, 1], or the bytes of a grey or palette PNG.
 
     Raises:
-        FeatureError: the value is neither, or a class does not fit the feature's dtype.
+        FeatureError: the value is neither such an array nor such a PNG, or a class does not fit the feature's dtype.
     """
     if isinstance(value, bytes):
         classes = decode_label_map(feature, value)

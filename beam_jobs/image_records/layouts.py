@@ -46,7 +46,7 @@ class ImageLayout(abc.ABC):
     Attributes:
         names: names of its features.
         overhead: approximate bytes of a record without its image and its texts: keys, tags, and small values.
-        label: feature of the label.
+        label: name of the feature with the label.
         has_texts: whether records contain the names of files and classes.
     """
 

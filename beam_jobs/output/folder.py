@@ -53,7 +53,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
-        OutputError: the path is a file, or the folder holds something else; the message says what, and what to do.
+        OutputError: the path is a file, the folder holds something else, or an append finds no dataset; the message has the fix.
     """
     storage = storage_for(output)
     folder = storage.stat(output)
@@ -108,7 +108,7 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
 
 
 def _is_compressed_shard(entry: Entry) -> bool:
-    """Return whether a file is a compressed shard; a killed run without compression may have left others."""
+    """Return whether a file is a compressed shard; a killed run without compression may have left plain ones."""
     return is_shard_name(entry.name) and storage_for(entry.path).read_range(entry.path, 0, len(HEADER)) == HEADER
 
 
@@ -162,7 +162,7 @@ def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[st
 
 
 def reject_strays(output: str, names: Collection[str]) -> None:
-    """Raise OutputError if the folder has shards of other names than these, which a run with another plan has left."""
+    """Raise OutputError if the folder has shards whose names are not in `names`: a run with another plan has left them."""
     storage = storage_for(output)
     if storage.stat(output) is None:
         return
@@ -230,7 +230,7 @@ def _offer_append(can_append: bool) -> str:
 
 
 def _counts_as_empty(entry: Entry) -> bool:
-    """Return whether a folder with this entry counts as empty: it is an unfinished file, or a folder that has only such entries."""
+    """Return whether a folder may have an entry and count as empty: an unfinished file, or a folder of only such entries."""
     if entry.is_folder:
         return all(_counts_as_empty(inner) for inner in storage_for(entry.path).list(entry.path))
     return entry.name.startswith(TEMPORARY_PREFIX)

@@ -66,7 +66,7 @@ class RowGroup(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size of all columns in the file."""
+        """Size of the group's columns in the file."""
         return sum(chunk.size for chunk in self.chunks)
 
 

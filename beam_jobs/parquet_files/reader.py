@@ -130,7 +130,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
 
 
 def _make_read_error(path: str, error: Exception, origin: str = "") -> CorruptionError | SourceError:
-    """Return the error for one of pyarrow's: SourceError if pyarrow does not support the file, else CorruptionError."""
+    """Return the error for an error of pyarrow: SourceError if pyarrow does not support the file, else CorruptionError."""
     reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")

@@ -8,7 +8,7 @@
     timestamp                  2020-01-31T12:34:56.123456, with Z if     count of the column's unit since 1970-01-01
                                the column has a time zone (then UTC)
     duration                   the number                                count of the column's unit
-    decimal                    12.50                                     12.5
+    decimal                    12.50                                     the number if it is whole, else the text
     dictionary, extension      as the type of its values                 the same
 
     list of text or numbers    a list of these                           the same
@@ -170,7 +170,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
     """Return a decimal as text, or with `as_text` false as an int if it is whole; None for null."""
     if value is None:
         return None
-    # A whole number is exact as an int. Others stay text, which the caller parses like text.
+    # A whole number is exact as an int. Fractions become text even then, which the caller parses.
     return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
 
 

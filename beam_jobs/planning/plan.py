@@ -134,7 +134,7 @@ def make_plan(
 
     Args:
         tally: tally of all references.
-        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without one.
+        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without a ratio.
         options: options with the size or number of shards.
         overhead: bytes of a record in a shard in addition to its content and its texts.
         omitted: by split, (number, bytes in the input) of references whose records will be omitted.
@@ -218,7 +218,9 @@ def _divide_buckets(
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
-    """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number or no multiple."""
+    """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number, or not a multiple of
+    `shards_multiple_of`.
+    """
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(

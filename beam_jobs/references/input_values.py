@@ -81,7 +81,7 @@ def _check_range(feature: Feature, stored: Any) -> None:
 
 
 def count_bytes(value: Any) -> int:
-    """Return the size of a feature's value if it is bytes or a map, the sum over a list; 0 for text and numbers."""
+    """Return the bytes of a feature's value that is bytes or a `RangedMap`, the sum over a list; 0 for text and numbers."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):

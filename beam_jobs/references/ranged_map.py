@@ -31,7 +31,7 @@ class RangedMap:
         """Return the bytes.
 
         Raises:
-            ValueError: they cannot be read, are too many, or end early.
+            ValueError: the bytes cannot be read, are too many, or end early.
             StorageUnavailableError: the store does not answer.
         """
         if self.size > MAX_INPUT_BYTES:

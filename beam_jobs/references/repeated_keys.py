@@ -20,7 +20,7 @@ class Repeat(NamedTuple):
 
     Attributes:
         list_index, line: the list of the later row, by index, and the row's line.
-        first_list_index, first_line: the same for the first row with the key.
+        first_list_index, first_line: the list and the line of the first row with the key.
         high, low: halves of the key's digest.
     """
 

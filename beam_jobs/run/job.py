@@ -98,7 +98,7 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
 
 
 def counter_value(counter: MetricResult) -> int | None:
-    """Return the value of a counter of a job; None if its engine sent none.
+    """Return the value of a counter of a job; None if its engine sent no value.
 
     An engine may send the committed value, the attempted one, or both; `MetricResult.result` is None for a committed 0 alone.
     """

@@ -251,7 +251,7 @@ class ForeignConverter(FrameConverter):
         return record
 
     def _check_label(self, reference: Reference, values: Value | None, labels: Labels) -> None:
-        """Raise BadRecordError if a record has no label, or one that is not the number of a class."""
+        """Raise BadRecordError if a record has no label, or a label that is not the number of a class."""
         if values is None:
             raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
         largest_label = self.label_offset + len(labels.names) - 1
@@ -266,11 +266,11 @@ class ForeignConverter(FrameConverter):
 
 
 def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> float:
-    """Return the estimated ratio of the bytes of frames in a shard to their bytes in the input; 1.0 if none can be read.
+    """Return the estimated ratio of the bytes of frames in a shard to their bytes in the input; 1.0 without compression.
 
     Args:
         compression: compression of the shards, None or "gzip".
-        references: a random sample of all records.
+        references: a random sample of all records; if none of them can be read, the ratio is 1.0, too.
     """
     if compression is None:
         return 1.0

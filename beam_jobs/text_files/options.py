@@ -278,7 +278,7 @@ class TextOptions:
             raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
 
     def _join_fields(self) -> tuple[TextField, ...]:
-        """Return the fields of a pair or a chat and then the others; UsageError if one of the others is text."""
+        """Return the fields of a pair or a chat, then the other fields; UsageError if one of these is text or has a name in use."""
         # Of several inputs, only the first must be present.
         optional_names = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional_names else None) for name in self.sides)
@@ -302,7 +302,7 @@ class TextOptions:
             raise UsageError(f"--no-header is for CSV and TSV (got --form {self.form}). Omit the flag")
 
     def _check_ids(self) -> None:
-        """Raise UsageError if a field has the name of the feature with the ids of another one."""
+        """Raise UsageError if a field has the name of the feature with the ids of another field."""
         if self.tokenizer is None:
             return
         field_of_ids = {self.name_ids_feature(name): name for name in self.text_fields}

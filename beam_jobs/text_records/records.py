@@ -118,7 +118,7 @@ class TextRecords:
 
         Args:
             blocks: documents of the shard, in order.
-            tokenizer: the tokenizer with this identity; None for layout text.
+            tokenizer: the tokenizer that `self.tokenizer` identifies; None for layout text.
             summary: counter of documents and tokens.
             reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
 
@@ -312,7 +312,7 @@ class TextRecords:
         return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
 
     def _reject_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
-        """Reject the documents that are longer than a sequence, and return the others; None if there are no others."""
+        """Reject the documents that are longer than a sequence, and return the rest of the batch; None if nothing remains."""
         lengths, field_sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair share a sequence, unless each side has rows.
@@ -445,7 +445,14 @@ def _encode_one_by_one(
     encoder: Tokenizer | ChatEncoder,
     reject: RejectInput,
 ) -> tuple[list[int], list[list[Ids]]]:
-    """Return the indices of the documents that can be encoded, and for each text field their ids; reject the others."""
+    """Return the indices of the documents that can be encoded, and for each text field their ids; reject the others.
+
+    Args:
+        references: reference to each document.
+        texts_of_fields: for each text field, the text of each document.
+        encoder: encoder of one text at a time.
+        reject: called with the reference of a document that cannot be encoded, and its error.
+    """
     encoded_indices: list[int] = []
     ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
     for index, reference in enumerate(references):
@@ -466,7 +473,7 @@ def _make_rejection(reference: Reference, reason: str, offset: int | None = None
     Args:
         reference: reference to the document.
         reason: reason of the rejection.
-        offset: byte of the problem in the document; None for the document's start.
+        offset: byte of the problem in the document; None if unknown.
     """
     if reference.spool or reference.payload.is_fetched:
         return BadRecordError(

@@ -123,7 +123,7 @@ def _merge_cell_kinds(cell_kinds: set[str]) -> str:
 def _find_cell_kind(cell: str) -> str:
     """Return the kind of a cell: empty, an integer, a wide integer that float32 would change, a fraction, or text.
 
-    A fraction that is too large for float32, or that it would move by 0.5 or more, is text.
+    A fraction that is too large for float32, or that float32 would move by 0.5 or more, is text.
     """
     if not cell:
         return _EMPTY

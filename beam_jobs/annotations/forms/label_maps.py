@@ -66,7 +66,7 @@ class LabelMapsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the map of each picture, whose name has no extension, in the order of their paths."""
+        """Yield the map of each picture, whose name has no extension, in the order of the maps' paths."""
         del names
         for path, relative_path in list_paths_below(part, _SUFFIXES):
             if not self.cityscapes_ids:

@@ -62,12 +62,12 @@ _LEVELS = 3
 
 
 class _Names(NamedTuple):
-    """What the files next to the annotations say of objects.
+    """Classes and keypoints of objects, from the files next to the annotations.
 
     Attributes:
         classes: names of the classes.
         keypoints: number of keypoints of each object.
-        keypoint_numbers: numbers of each keypoint: 2 for x and y, or 3 with a visibility.
+        keypoint_numbers: how many numbers a keypoint has: 2 for x and y, or 3 with a visibility.
     """
 
     classes: tuple[str, ...]
@@ -81,7 +81,7 @@ class YoloForm(AnnotationForm):
 
     Attributes:
         path: the folder.
-        names: class names and number of keypoints, from the files next to it.
+        names: class names and keypoints, from files in the folder or in one of the two above it.
     """
 
     path: str
@@ -159,10 +159,10 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
 
 
 def _find_names(folder: str) -> _Names:
-    """Return the names in a folder, or in the nearest of the two above it.
+    """Return the names in a folder, or in the nearest of the two folders above it.
 
     Raises:
-        SourceError: none of them has names, or a YAML file is damaged.
+        SourceError: none of the three folders has names, or a YAML file is damaged.
     """
     searched_folder = folder
     for level in range(_LEVELS):

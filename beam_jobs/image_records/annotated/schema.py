@@ -46,7 +46,7 @@ class AnnotationSchema:
         several_classes: whether a picture may have any number of classes.
         label_offset: label of the first class.
         further: features of extra values, sorted by name.
-        map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for others; maps of segments have the
+        map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for other files; maps of segments have the
             smallest that holds the classes.
         is_upright: whether the upright picture was annotated if its size does not tell; see `frame`.
 

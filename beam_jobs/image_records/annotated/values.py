@@ -31,7 +31,7 @@ _SEGMENT_BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
 def list_annotation_values(
     schema: AnnotationSchema, annotation: ImageAnnotation, frame: Frame, map_data: bytes | None = None
 ) -> dict[str, Any]:
-    """Return the values of all features of a schema in a picture's record, by name, as `encode_example` takes them.
+    """Return the values of a schema's features in a picture's record, except for the target, as `encode_example` takes them.
 
     Args:
         schema: features of the annotations of the dataset.
@@ -109,7 +109,10 @@ def _yield_object_values(
     segments: Segments | None,
     is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name of a feature, values that one object adds to its list); arguments and errors as for `_list_object_values`."""
+    """Yield (name of a feature, values that one object adds to its list); ValueError if the object does not fit the picture.
+
+    The arguments are those of `_list_object_values` and `ImageAnnotation.is_normalised`.
+    """
     box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]

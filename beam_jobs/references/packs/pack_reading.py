@@ -277,9 +277,9 @@ def _find_run_starts(
 
     Args:
         order: position of each input in the order of use, [n].
-        files: index of its file, [n].
-        offsets: its offset in the file, or WHOLE_FILE, [n].
-        sizes: its size in bytes, [n].
+        files: index of each input's file, [n].
+        offsets: offset of each input in its file, or WHOLE_FILE, [n].
+        sizes: bytes of each input, [n].
     """
     begins_run = np.ones(len(order), np.bool_)
     gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]

@@ -119,7 +119,12 @@ class WriteShards(LimitedStep):
         yield tuple(result or self._write(inputs, context))
 
     def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
-        """Return the inputs of a shard; SourceError if two of them have the same key, unless their payload allows it."""
+        """Return the inputs of a shard.
+
+        Raises:
+            SourceError: two inputs have the same key, and their payload does not allow it. The run has failed for good, so its
+                temporary files are removed.
+        """
         (split, number), serialized_packs = element
         packs = list(map(Pack.from_bytes, serialized_packs))
         try:

@@ -60,7 +60,7 @@ class ValueStatistics:
     dtype: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
-        """Add the statistics of other records; FeatureError if their values have a different kind, or label maps another dtype.
+        """Add the statistics of other records; FeatureError if the kinds of values do not fit, or label maps have another dtype.
 
         Args:
             name: name of the feature.
@@ -136,7 +136,7 @@ class InferredSummary:
         """Count one record.
 
         Args:
-            example: its values by feature name.
+            example: values of the record by feature name.
             key: key of the record.
             raw: features that are declared as arrays, by name.
             images: names of the features that hold images.
@@ -248,7 +248,7 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
 
 
 def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
-    """Return the statistics of another feature's values in one record, and their bytes as tensors.
+    """Return the statistics of values that are neither image nor label map in one record, and their bytes as tensors.
 
     Raises:
         ValueError: the values are not the bytes of the array that `raw` declares.

@@ -178,5 +178,5 @@ def strip_cr(span: Span) -> Span:
 
 
 def join_lines(begin: Span, size: int, lines: list[bytes]) -> Span:
-    """Return the span of `size` bytes that begins with the line `begin`; `lines` is empty if it is too large to have data."""
+    """Return the span of `size` bytes that begins with the line `begin`; `lines` is empty if the span is too large to have data."""
     return strip_cr(Span(begin.offset, size, b"\n".join(lines)))
