@@ -57,7 +57,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
     """Plan a conversion in this process, without writing; the plan of an append covers only the inputs that the dataset lacks.
 
     Args:
-        conversion: the conversion.
+        conversion: the conversion to plan.
         draws_bar: whether to draw a progress bar on stderr if planning takes more than two seconds.
 
     Raises:
@@ -94,7 +94,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     """Run a conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
 
     Args:
-        conversion: the conversion.
+        conversion: the conversion to run.
         beam_options: options of the pipeline.
         launch: how to start the job; None waits for it and reports nothing.
 

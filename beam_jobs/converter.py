@@ -32,7 +32,7 @@ class RecordColumns:
 
     Attributes:
         several_labels: whether a record has a list of classes, instead of one class.
-        features: schema of `Reference.features`.
+        features: schema of `Reference.features`, which records store.
         annotations: schema of annotations, in place of `features`; None without annotations.
     """
 
@@ -46,7 +46,7 @@ class ShardContext:
     """Facts about all inputs, known before the first shard is written.
 
     Attributes:
-        labels: the classes.
+        labels: classes of all inputs; empty without classes.
         characters: all characters of the text, if they are the tokenizer's vocabulary; otherwise None.
         columns: columns of the records, if a scan in the pipeline found them; None if the converter has them already.
     """

@@ -44,7 +44,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     """Add the steps of a conversion to a pipeline; docs/concepts/architecture.md draws them.
 
     Args:
-        conversion: the conversion.
+        conversion: conversion whose steps are added.
         pipeline: an empty pipeline.
         progress: gets the inputs that are listed, and the bytes of each.
     """
@@ -202,7 +202,9 @@ def _find_record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
-    """Return the context of shards for a scanned source; a source without classes takes those of the dataset to append to."""
+    """Return the context of shards for a scanned source; if the source has no classes, the context has those of the dataset
+    to append to.
+    """
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)

@@ -27,7 +27,7 @@ class Place(NamedTuple):
     """Position of an annotation in its file, for messages.
 
     Attributes:
-        path: the file.
+        path: path of the annotation file.
         line: number of its line, counted from 1; 0 in a form without lines.
         offset: byte offset in the file, or None.
     """
@@ -80,7 +80,7 @@ class MapFile(NamedTuple):
     """A PNG with a number for each pixel.
 
     Attributes:
-        path: the file.
+        path: path of the PNG.
         holds_segments: whether the numbers are the ids of segments, as in COCO panoptic; otherwise they are classes.
         is_wide: whether the numbers have 16 bits.
     """

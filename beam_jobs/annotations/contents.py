@@ -118,7 +118,7 @@ class Contents:
 
     @property
     def value_features(self) -> tuple[Feature, ...]:
-        """Features of the extra values, sorted by name, without those whose kind is empty: records cannot hold them."""
+        """Features of the extra values, sorted by name, without values whose kind is empty, which records cannot hold."""
         return tuple(
             Feature(name, kind, _DTYPES[kind][0], (None,) if is_list else (), encoding=_DTYPES[kind][1])
             for name, (kind, is_list) in sorted(self.values.items())

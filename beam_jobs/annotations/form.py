@@ -42,7 +42,7 @@ class AnnotationForm(abc.ABC):
         """Return an instance for a file of this form; None for any other file.
 
         Args:
-            path: the file.
+            path: path of a file that may have this form.
             head: its first bytes, unpacked if it is compressed.
         """
         del path, head
@@ -53,7 +53,7 @@ class AnnotationForm(abc.ABC):
         """Return an instance for a folder of this form; None for any other folder.
 
         Args:
-            path: the folder.
+            path: path of a folder that may have this form.
             entries: first entries of the folder, from `list_first_entries`.
 
         Raises:

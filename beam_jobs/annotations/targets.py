@@ -17,7 +17,7 @@ class TargetsForm(AnnotationForm):
     """A folder of second images.
 
     Attributes:
-        path: the folder.
+        path: path of the folder that the second images are below.
     """
 
     path: str

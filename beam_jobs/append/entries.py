@@ -38,7 +38,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
     An entry is a key, a hash of what the listing states of the input, and whether it was rejected.
 
     Args:
-        packs: references.
+        packs: packs of the references.
         digests: digests of the keys of each pack; computed if omitted.
     """
     digests = digests or [pack.keys.digests() for pack in packs]
@@ -58,7 +58,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
 
 
 def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
-    """Change the entries at these rows, in place, to those of rejected inputs."""
+    """Change the entries at `rows`, in place, to entries of rejected inputs."""
     entries.view(np.uint8).reshape(-1, ENTRY_BYTES)[rows, -1] = REJECTED[0]
 
 

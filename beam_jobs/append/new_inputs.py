@@ -62,7 +62,7 @@ class NewInputs(Source):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of the dataset, then those that the source adds; None if the source knows none before listing."""
+        """The classes of the dataset, then those that the source adds; None if the listing collects classes."""
         if self.source.labels is None:
             return None
         return self.base.extend_labels(self.source.labels, self.source.integer_labels)
@@ -105,7 +105,7 @@ class NewInputs(Source):
         """Yield a reference to each new input of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
-            unit: one of `units`.
+            unit: (number of the append, unit of the source), from `units`.
             ignored: extended with the path of each file that is skipped by its name.
             reject: called with a new rejection.
 

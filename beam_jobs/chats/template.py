@@ -33,7 +33,7 @@ class ChatText(NamedTuple):
     """Text of a chat.
 
     Attributes:
-        text: the rendered text.
+        text: the rendered text, without marks.
         spans: (begin, end) in characters of each part that the assistant says, in order.
     """
 
@@ -46,7 +46,7 @@ class ChatTemplate:
     """A template, and the special tokens that it may use.
 
     Attributes:
-        source: the Jinja source.
+        source: Jinja source of the template.
         tokens: (name, text) of special tokens, such as ("eos_token", "</s>"), sorted.
 
     Raises:

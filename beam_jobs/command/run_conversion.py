@@ -105,7 +105,7 @@ def resolve_places(options: ConvertOptions, beam_options: PipelineOptions, *, dr
     """Return the options with paths that are valid on the workers of the runner.
 
     Raises:
-        UsageError: the paths are on this machine and the workers are on others.
+        UsageError: a path is on this machine, and the workers are on other machines.
     """
     if dry_run:  # The plan is made on this machine, so any path is valid.
         return options
@@ -155,7 +155,7 @@ def run_conversion(
     """Run a conversion and print its result.
 
     Args:
-        conversion: the conversion.
+        conversion: the conversion to run, or to plan in a dry run.
         beam_options: Beam's options, such as the runner.
         run: options of the run; a dry run prints the plan instead.
         printing: the parts to print.
@@ -225,7 +225,7 @@ def _print(
     Args:
         printing: the parts to print.
         warnings: the warnings by kind.
-        text: returns the text.
+        text: returns the result as text; not called with --json or --quiet.
         summary: returns the JSON object.
     """
     if printing.json:

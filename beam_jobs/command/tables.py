@@ -18,7 +18,7 @@ def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False)
     """Return the shards of a plan as text, with a line for every split.
 
     Args:
-        plan: the plan.
+        plan: plan whose shards are described.
         unit: the word for an input, such as `"document"`.
         has_duplicates: whether the plan counts duplicates, which the run will omit.
     """

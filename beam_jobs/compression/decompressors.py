@@ -194,7 +194,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
 
     Args:
         data: first chunk of the member.
-        method: its compression method.
+        method: compression method of the member, such as `zipfile.ZIP_LZMA`.
     """
     if method == zipfile.ZIP_DEFLATED:
         # Zip stores bare deflate, for which zlib takes a negative number.

@@ -142,7 +142,7 @@ class SpoolExamples(LimitedStep):
 
         Raises:
             UsageError: the element is a pair, and the rules have a function for the key.
-            SourceError: the element is neither an example nor a pair with one, or its key is invalid.
+            SourceError: the element is neither an example nor a pair (key, example), or the key is invalid.
         """
         key, example = None, element
         if isinstance(element, tuple) and len(element) == 2:

@@ -140,7 +140,7 @@ def compute_decoded_size(feature: Feature) -> int | None:
 
 
 def _unwrap(name: str, value: Any) -> Any:
-    """Return a value with types that features have: bytes for bytearrays and memoryviews, wider types for those of ml_dtypes.
+    """Return a value with types that features have: bytes for bytearrays and memoryviews, float32 or int64 for types of ml_dtypes.
 
     Also converts the elements of a list. Raises FeatureError for None.
     """

@@ -111,7 +111,7 @@ class ImageConverter(InputConverter):
             reference: reference to the image.
             labels: classes of the dataset.
             data: bytes of the image.
-            summary: counter of images.
+            summary: counter of images; changed in place.
 
         Raises:
             BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; the message names the
@@ -123,7 +123,7 @@ class ImageConverter(InputConverter):
         image_summary = self.new_summary() if maps else summary
         try:
             label = self._resolve_label(reference, labels)
-            # Converted before the layout counts the image, for the same reason.
+            # Converted before the layout counts the image, since an invalid value rejects the image.
             extra = self._convert_extra(reference) if self.extra else {}
             values = self._layout.make_values(reference, label, data, self.options, image_summary) | extra
             if maps:

@@ -28,10 +28,10 @@ class StoredImage(NamedTuple):
     """An encoded image as a record holds it.
 
     Attributes:
-        data: the bytes.
+        data: bytes of the encoded image.
         format: format of the bytes: `"JPEG"` or `"PNG"`.
-        height: pixels.
-        width: pixels.
+        height: height in pixels.
+        width: width in pixels.
         channels: 1 or 3.
         reason: reason for re-encoding, in a few words; empty if the bytes are those of the input.
     """
@@ -113,7 +113,7 @@ def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_los
     """Return a decoded image as PNG if its source was lossless and no option asks for JPEG, otherwise as JPEG.
 
     Args:
-        decoded: the image.
+        decoded: the decoded image, which is resized as the options ask.
         options: rules for storing images.
         reason: reason for re-encoding, as in `StoredImage`.
         is_lossless: whether the source was lossless.

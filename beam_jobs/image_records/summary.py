@@ -117,7 +117,7 @@ def _parse_shape(values: Sequence[int]) -> Shape:
 
 
 def _join_spans(span: tuple[int, int] | None, other_span: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return the span (smallest, largest) that holds both; None, the span of no images, adds nothing."""
+    """Return the span (smallest, largest) that holds both spans; None, the span of no images, adds nothing."""
     if span is None or other_span is None:
         return span or other_span
     return min(span[0], other_span[0]), max(span[1], other_span[1])

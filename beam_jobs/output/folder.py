@@ -47,7 +47,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     An empty or absent folder is always accepted, except for an append.
 
     Args:
-        output: the folder.
+        output: path of the output folder.
         resume: whether to accept what a killed run leaves: shards, indexes and metadata, but nothing else.
         overwrite: whether to accept a complete dataset, with any other files.
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
@@ -118,7 +118,7 @@ def reject_another_dataset(
     """Raise OutputError if the complete dataset in a folder was made with other options or from another input.
 
     Args:
-        output: the folder.
+        output: path of the output folder.
         options: the options of this run that decide the content of the shards.
         fingerprint: fingerprint of this run's input.
         can_append: whether the message offers --append.
@@ -145,7 +145,7 @@ def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[st
     """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of this run.
 
     Args:
-        output: the folder.
+        output: path of the output folder.
         before: options of the dataset, from its manifest.
         now: options of this run.
         flag: flag that begins the message.
@@ -201,7 +201,7 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
 
     Args:
         error: error that ended the run.
-        output: the output folder.
+        output: path of the output folder.
         flag: the flag that continues the run.
     """
     # An object store's own message has the fix.

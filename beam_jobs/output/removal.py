@@ -21,7 +21,7 @@ def give_up(output: str, claim: Claim | None) -> None:
     nothing if another run has taken over the output.
 
     Args:
-        output: the output folder.
+        output: path of the output folder.
         claim: claim of the run on it; None for a run without a claim.
     """
     if claim is not None and not has_claim(output, claim):

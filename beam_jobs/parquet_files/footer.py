@@ -74,7 +74,7 @@ class Footer(NamedTuple):
     """The footer of a file.
 
     Attributes:
-        groups: its row groups.
+        groups: row groups of the file, in order.
     """
 
     groups: tuple[RowGroup, ...]

@@ -29,7 +29,7 @@ class ParquetReader:
         file: the file, open in pyarrow.
 
     Attributes:
-        footer: as passed.
+        footer: footer of the file.
         schema: the columns and their types, as pyarrow reads them.
     """
 

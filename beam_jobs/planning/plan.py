@@ -76,7 +76,7 @@ class Plan:
 
     Attributes:
         splits: plans of the splits by name.
-        files: number of inputs.
+        files: number of planned inputs: files, documents or records.
         bytes: total size of the inputs.
         fingerprint: digest of all keys and sizes, which does not depend on their order.
         suffix: ending of the shards' names.
@@ -177,7 +177,7 @@ def _estimate_sizes(
     sizes: npt.NDArray[np.int64] = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
     if omitted is None:
         return sizes
-    # The positions of omitted records are unknown here; assume that they are spread like the others.
+    # The positions of omitted records are unknown here; assume that they are spread like the records that remain.
     omitted_records, omitted_bytes = omitted
     omitted_share = (omitted_bytes * ratio + omitted_records * (overhead + FRAME_BYTES)) / int(sizes.sum())
     # Both shares are estimates, so the omitted one may exceed the whole.
@@ -201,7 +201,7 @@ def _divide_buckets(
     """
     # Each bucket is divided into 2**bits parts.
     bits = ((count * _SHARD_BUCKETS - 1) >> BUCKET_BITS).bit_length()
-    # Records if all buckets had as few as the emptiest; a bucket without any is not listed.
+    # Records if all buckets had as few as the emptiest; a bucket without records is not listed.
     fewest_records = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
     if fewest_records < count * _EVEN_RECORDS:
         raise UsageError(

@@ -183,7 +183,7 @@ def is_fingerprint(text: str) -> bool:
 
 
 def join_fingerprints(fingerprint: str, other: str) -> str:
-    """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
+    """Return the fingerprint of the union of two sets of inputs from their fingerprints, which are sums over the inputs."""
     high = (int(fingerprint[:16], 16) + int(other[:16], 16)) & _HASH_MASK
     low = (int(fingerprint[16:], 16) + int(other[16:], 16)) & _HASH_MASK
     return f"{high:016x}{low:016x}"

@@ -52,7 +52,7 @@ class InputFacts:
     Attributes:
         splits: splits that files or folders of the input are named after.
         classes: class names that are known before the listing.
-        has_folders: whether the names of classes are those of folders.
+        has_folders: whether classes are named after folders.
         is_ordered: whether a flag determines the numbers of classes.
         needs_classes: whether a dataset without any class is an error, since the source declares that it has classes.
     """

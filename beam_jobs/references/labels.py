@@ -82,7 +82,7 @@ def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) ->
     """Raise SourceError if integer labels make more than 10,000 classes, at least 99 % of them empty: they may be years or ids.
 
     Args:
-        largest: the largest label.
+        largest: the largest label that occurs.
         occurring: number of different labels.
         origin: file and line of the largest label, or the input.
         fix: sentence that ends the message.

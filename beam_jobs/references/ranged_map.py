@@ -14,9 +14,9 @@ class RangedMap:
     """A label map as large as its picture, as a value of the picture's reference: a range of a file.
 
     Attributes:
-        path: the file.
-        offset: first byte.
-        size: number of bytes.
+        path: path of the file that contains the map.
+        offset: offset of the map's first byte in the file.
+        size: number of the map's bytes.
     """
 
     path: str

@@ -37,7 +37,7 @@ def make_key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) ->
 
     Args:
         keys: keys of n rows.
-        lines: their lines.
+        lines: number of each row's line in the list.
         list_index: index of the list.
     """
     rows = np.empty(len(keys), _ROW)

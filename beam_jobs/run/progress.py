@@ -93,7 +93,7 @@ def progress_bar(is_shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
     """Show a bar on stderr while the context lasts: with the inputs that are listed, then with records, MB/s and the time left.
 
     Args:
-        is_shown: whether to show a bar; without one, the yielded report writes nothing.
+        is_shown: whether to show a bar; if not, the yielded report writes nothing.
         delay: seconds before it is shown.
     """
     if not is_shown:

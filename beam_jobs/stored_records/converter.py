@@ -85,7 +85,7 @@ class DatasetConverter(FrameConverter):
         schema: schema of the records.
         label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose
             labels change.
-        label: name of the feature that holds the label; empty without one.
+        label: name of the feature that holds the label; empty without a label.
         label_offset: label of the first class.
         decoded: by `StoredRecord.origin`, (decoded bytes, records) of the split in the input.
         carried: counts for the manifest besides records; the counts in `_WHOLE_COUNTS` hold only if every record is carried over.
@@ -235,7 +235,7 @@ class ForeignConverter(FrameConverter):
         """Return the serialized record that the frame `data` holds, unchanged, and count its features in `summary`.
 
         Raises:
-            BadRecordError: the frame is damaged, or the features do not fit those of the records before or their declarations.
+            BadRecordError: the frame is damaged, or the features do not fit the records before or the declarations.
         """
         record = self.unpack(reference, data)
         example = _decode(reference, record)

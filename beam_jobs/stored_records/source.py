@@ -108,7 +108,7 @@ class StoredRecordSource(PackSource):
         """Yield the records of a file that are not in quarantine.
 
         Args:
-            unit: the file.
+            unit: file whose records are listed.
             ignored: extended with the path of a file without TFRecords that is skipped.
             reject: called with the error of a damaged file or record. If it returns, the records that can be found are listed.
         """
@@ -152,7 +152,7 @@ class StoredRecordSource(PackSource):
         """Yield the records of an uncompressed file, which are read only if their content decides their splits.
 
         Args:
-            unit: the file.
+            unit: file whose records are listed.
             offsets: int64 [records + 1], byte offset of each record, and the end of the last one.
             runs: the records to yield.
             reject: called with the error of a record that is damaged or has no key. If it returns, the record is omitted.
@@ -183,7 +183,7 @@ class StoredRecordSource(PackSource):
         """Return the split of each record, by its index; records that are rejected are omitted.
 
         Args:
-            unit: the file.
+            unit: file that has the records.
             frames: (index, frame) of each record.
             offsets: int64 [records + 1], byte offset of each record of the file, by index.
             reject: called with the error of a record that is damaged or has no key. If it returns, the record is omitted.
@@ -205,7 +205,7 @@ class StoredRecordSource(PackSource):
         """Yield the records of a compressed file with their frames, since no range of the file holds a frame.
 
         Args:
-            unit: the file.
+            unit: file whose records are listed.
             frames: (index in the file, frame or error of reading it) of each record.
             reject: called with the error of a record that cannot be read or has no key. If it returns, the record is omitted.
         """
@@ -253,7 +253,7 @@ class StoredRecordSource(PackSource):
         """Return the pack of some records of a file, without buffers, which `_make_held_pack` adds.
 
         Args:
-            unit: the file.
+            unit: file that has the records.
             records: int64 [n], indices of the records.
             sizes: int64 [n], bytes of their frames.
             offsets: int64 [n], offsets of the frames in the file; 0 if they are held.

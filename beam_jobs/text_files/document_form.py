@@ -33,7 +33,7 @@ class RowForm(Payload):
     Attributes:
         kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
             for cells, `"raw"` for cells of raw TSV, `"conll"` and `"conllu"` for sentences.
-        delimiter: delimiter of cells.
+        delimiter: character between two cells; empty for other kinds.
         columns: names of the cells.
     """
 

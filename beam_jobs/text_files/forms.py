@@ -209,7 +209,7 @@ def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[
         path: path of the file, for messages.
         kind: CSV, TSV or RAW_TSV.
         head: first bytes of the file, unpacked.
-        delimiter: delimiter of cells.
+        delimiter: character between two cells.
     """
     spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
     rows = drop_blank_lines(spans) if kind == RAW_TSV else row_spans(spans, delimiter, _HEAD_BYTES, path)

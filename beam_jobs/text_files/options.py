@@ -283,14 +283,14 @@ class TextOptions:
         optional_names = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional_names else None) for name in self.sides)
         # A field `text` is the default of --field, which a pair or a chat replaces.
-        others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
-        for field in others:
+        other_fields = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
+        for field in other_fields:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
                 raise UsageError(
                     f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are not"
                     f" text and have other names. Omit it, or rename it in the input"
                 )
-        return (*sides, *others)
+        return (*sides, *other_fields)
 
     def _check_form(self) -> None:
         """Raise UsageError if options of a form do not fit it."""

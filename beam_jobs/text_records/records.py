@@ -58,7 +58,7 @@ class _Batch(NamedTuple):
     """A batch of documents.
 
     Attributes:
-        document_count: number of documents.
+        document_count: number of documents in the batch.
         columns: lists of a value for each document: a list for each of `options.record_fields`, then for each extra feature.
         tokens: tokens of each text field.
         added: labels and keys, which are not fields, by feature.
@@ -179,7 +179,7 @@ class TextRecords:
         """Return the rows of the readable documents in the block, and their columns as in `_Batch`; reject the others.
 
         Args:
-            block: documents.
+            block: pack of documents, and their concatenated bytes.
             summary: counts the negative labels, and the entries of the longest lists.
             reject: called with a document that cannot be read and its error.
         """

@@ -38,7 +38,7 @@ class ImageFolderForm(AnnotationForm):
     """A metadata file of Hugging Face's imagefolder.
 
     Attributes:
-        path: the file.
+        path: path of the metadata file.
         is_csv: whether it is a CSV, instead of JSONL.
     """
 
@@ -61,7 +61,7 @@ class ImageFolderForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
-        """Return the form of a folder with metadata.csv or metadata.jsonl; None without one."""
+        """Return the form of a folder with metadata.csv or metadata.jsonl; None without such a file."""
         del path
         metadata_path = pick_file(entries, *_NAMES)
         return cls(metadata_path, is_csv=metadata_path.endswith(".csv")) if metadata_path else None

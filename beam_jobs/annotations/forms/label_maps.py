@@ -31,7 +31,7 @@ class LabelMapsForm(AnnotationForm):
     """A folder of label maps.
 
     Attributes:
-        path: the folder.
+        path: path of the folder that the maps are below.
         cityscapes_ids: `"labelIds"` or `"labelTrainIds"` for Cityscapes; empty for other folders.
         is_wide: whether the first map has 16 bits: then records have maps of 16 bits.
     """

@@ -35,7 +35,7 @@ class OpenImagesForm(AnnotationForm):
     """CSV files of Open Images.
 
     Attributes:
-        paths: the files.
+        paths: paths of the CSV files, which have different splits.
         descriptions: path of the class-description file; empty without one.
     """
 

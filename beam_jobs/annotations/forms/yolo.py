@@ -80,7 +80,7 @@ class YoloForm(AnnotationForm):
     """Text files of YOLO.
 
     Attributes:
-        path: the folder.
+        path: path of the folder that the text files are below.
         names: class names and keypoints, from files in the folder or in one of the two above it.
     """
 

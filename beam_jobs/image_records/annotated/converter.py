@@ -191,7 +191,7 @@ def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
 
 
 def _read_map(annotation: ImageAnnotation) -> bytes | None:
-    """Return the bytes of a picture's label map, None without one; BadRecordError if it cannot be read."""
+    """Return the bytes of a picture's label map, None without a map; BadRecordError if it cannot be read."""
     return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
 
 
@@ -199,7 +199,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
     """Return the bytes of a file that belongs to a picture.
 
     Args:
-        path: the file.
+        path: path of the file.
         annotation: annotation of the picture, for messages.
         kind: what the file is, for messages.
 

@@ -172,7 +172,7 @@ def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False
         frame: sides of the picture in its file and in its record.
         width: width in pixels of the picture as annotated; 0 if that is not known.
         height: height in pixels of the picture as annotated; 0 if that is not known.
-        is_upright: whether the upright picture was annotated if the sides fit both.
+        is_upright: whether the upright picture was annotated if the sides fit it as well as the stored pixels.
 
     Raises:
         ValueError: the annotated picture has another size.

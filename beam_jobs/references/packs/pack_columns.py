@@ -27,10 +27,10 @@ class PackColumns:
     """Columns of n references: each a list of n values, or of one value that all references share.
 
     Attributes:
-        paths: paths.
-        splits: names of splits.
+        paths: path of each reference's file; [""] if `Pack.root` and the keys make the paths.
+        splits: name of each reference's split.
         labels: names of the classes of each reference.
-        payloads: kinds of bytes.
+        payloads: payload of each reference: the kind of its bytes.
         crc32s: CRC-32s of the bytes, None where unknown.
         spools: files that bytes were spooled to, empty if they were not.
         feature_names: names of the features of each reference, in the order of the source.
@@ -97,7 +97,7 @@ def join_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[st
     """Concatenate the columns of packs; return them by field.
 
     Args:
-        packs: the packs.
+        packs: packs that become one, in order.
         lengths: number of references of each pack.
     """
     names = dict.fromkeys(itertools.chain.from_iterable(pack.features for pack in packs))

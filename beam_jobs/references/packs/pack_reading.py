@@ -78,7 +78,7 @@ def read_packs(
     """Yield every reference of packs, in order, with its bytes or the error of reading.
 
     Args:
-        packs: packs of references.
+        packs: packs of references, in the order in which they are yielded.
         is_checked: whether the caller compares the bytes with a checksum, as for `Storage.read_range`.
         piece_sizes: sizes of pieces and of the read-ahead.
     """
@@ -96,7 +96,7 @@ def read_blocks(
     """Yield the references of packs in blocks, in order.
 
     Args:
-        packs: packs of references.
+        packs: packs of references, in the order in which they are yielded.
         is_checked: as for `read_packs`.
         piece_sizes: as for `read_packs`.
 
@@ -196,7 +196,7 @@ def _cut_records(
         block: references of one block.
         piece_indices: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
-        held_pieces: pieces by index.
+        held_pieces: contents of pieces by index, with those of the block.
 
     Yields:
         The block with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.

@@ -116,7 +116,7 @@ class ListReferences(LimitedStep):
         """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool.
 
         Args:
-            source: the source.
+            source: source that makes the packs.
             unit_index: index of the unit, or 0 in a shuffle.
             units: the units to list.
             counts: extended with the InputCounts of each unit.

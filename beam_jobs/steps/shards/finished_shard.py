@@ -22,7 +22,7 @@ class FinishedShard:
     """A whole shard and the files that belong to it.
 
     Attributes:
-        index: its index.
+        index: index of the shard.
         files: the shard and its other files, as they were found.
     """
 

@@ -45,8 +45,8 @@ class ShardResult(NamedTuple):
     """One finished shard, small enough to collect millions of them.
 
     Attributes:
-        split: its split.
-        name: its file name.
+        split: split that the shard belongs to.
+        name: file name of the shard.
         records: number of records; 0 if no input became a record, so that no shard is written.
         bytes: size of the file.
         crc32c: checksum of the file.
@@ -70,7 +70,7 @@ class _Inputs(NamedTuple):
 
     Attributes:
         split: the shard's split.
-        name: its file name.
+        name: file name of the shard.
         packs: references to the inputs, in order.
         entries: the entry by which an append recognises each input.
         digest: digest of everything that decides the shard's bytes.

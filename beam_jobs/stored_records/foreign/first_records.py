@@ -73,7 +73,7 @@ class FirstRecords(NamedTuple):
         return "raw" if set(FED_BY_LAYOUT["raw"]) <= arrays else _EXAMPLES
 
     def find_label(self, requested: str | None) -> str:
-        """Return the name of the feature that holds the class: `requested`, or else a usual name; UsageError without one."""
+        """Return the name of the feature that holds the class: `requested`, or else a usual one; UsageError if no record has it."""
         if requested is not None:
             self.check_feature("--label", requested)
             return requested

@@ -113,7 +113,7 @@ class ValueStatistics:
 
 @dataclasses.dataclass
 class InferredSummary:
-    """Statistics of some records' features; those of two shards can be merged in any order.
+    """Statistics of some records' features; summaries can be merged in any order.
 
     Attributes:
         decoded_bytes: bytes of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
