@@ -144,6 +144,12 @@ def _convert_with_claim(
     """Append to a dataset, or write one, after removing an old one; the caller has claimed the output.
 
     Returns the result of an append; None if this is not an append or the job is detached.
+
+    Args:
+        conversion: the conversion, with its claim.
+        pipeline: the empty pipeline of the job.
+        job: the job, which is not started yet.
+        beam_options: options of the pipeline.
     """
     options = conversion.options
     # Look again: another run may have changed the output before this one claimed it.
@@ -176,7 +182,10 @@ def _count_most_parts(conversion: Conversion) -> int | None:
 def _append(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
-    """Run a conversion of the inputs that the dataset lacks; None if the job is detached."""
+    """Run a conversion of the inputs that the dataset lacks, and return its result; None if the job is detached.
+
+    The arguments are those of `_convert_with_claim`.
+    """
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
@@ -213,7 +222,8 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the output has files that a run would not overwrite.
 
-    With --resume, also for a complete dataset of another input or other options, or without a requested index for DALI.
+    With --resume, a complete dataset is an error only if its input or its options are others, or it lacks a requested index for
+    DALI.
     """
     options, base = conversion.options, conversion.base
     if contents is OutputContents.DATASET and options.resume:
@@ -236,7 +246,10 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
 def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
-    """Build and run the pipeline, and delete its temporary files if it fails; return None if the job is detached."""
+    """Build and run the pipeline, and delete its temporary files if it fails; return None if the job is detached.
+
+    The arguments are those of `_convert_with_claim`.
+    """
     output, claim = conversion.options.output, conversion.claim
     with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:
         build_pipeline(conversion, pipeline, progress)

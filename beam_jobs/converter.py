@@ -193,6 +193,12 @@ class InputConverter(Converter):
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> Record:
         """Return the record of one input.
 
+        Args:
+            reference: reference to the input.
+            labels: classes of all inputs; empty without classes.
+            data: bytes of the input.
+            summary: counter of the records; changed in place.
+
         Raises:
             BadRecordError: the input is rejected.
         """

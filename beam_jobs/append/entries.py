@@ -140,6 +140,13 @@ def _hash_states(descriptions: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uin
 
 @functools.lru_cache(maxsize=4096)
 def _hash_description(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
-    """Return a 64-bit hash of what a listing states of an input; cached, since many inputs share a description."""
+    """Return a 64-bit hash of what a listing states of an input; cached, since many inputs share a description.
+
+    Args:
+        split: name of the input's split.
+        labels: names of its classes.
+        form: first of its `Reference.entry_texts`, the kind of its bytes.
+        extra: second of its `Reference.entry_texts`, its features.
+    """
     text = repr((split, labels, form, extra)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "big")

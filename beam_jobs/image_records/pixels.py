@@ -40,7 +40,7 @@ class Pixels(Payload):
         return f"{order}:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
 
     def image_shape(self) -> tuple[int, int, int]:
-        """Return height, width and channels; ValueError if no image that is read can have them."""
+        """Return height, width and channels; ValueError if the shape is not that of a supported image."""
         height, width, channels = self.shape if len(self.shape) == 3 else (*self.shape, 1)
         if channels not in _CHANNELS:
             raise ValueError(

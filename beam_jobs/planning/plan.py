@@ -196,6 +196,12 @@ def _divide_buckets(
 ) -> tuple[Positions, npt.NDArray[np.int64]]:
     """Return the starts and the bytes of equal parts of buckets, at least 16 for each of `count` shards.
 
+    Args:
+        buckets: all buckets of the split.
+        sizes: bytes of each bucket's records in shards, int64 [n].
+        split: name of the split, for the message.
+        count: number of shards.
+
     Raises:
         UsageError: shards would have so few records that one could be empty.
     """
@@ -219,7 +225,7 @@ def _divide_buckets(
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
     """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number, or not a multiple of
-    `shards_multiple_of`.
+    `shards_multiple_of`; `split` and its number of `records` are for the message.
     """
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:

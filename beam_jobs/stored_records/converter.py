@@ -125,7 +125,11 @@ class DatasetConverter(FrameConverter):
         return self.schema
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: StoredSummary) -> bytes:
-        """Return the record in a frame, unchanged unless its label gets another number."""
+        """Return the record in a frame, unchanged unless its label gets another number.
+
+        Raises:
+            BadRecordError: the frame is damaged, or a label that gets another number has no class.
+        """
         del labels
         record = self.unpack(reference, data)
         assert isinstance(reference.payload, StoredRecord)

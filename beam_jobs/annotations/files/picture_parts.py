@@ -41,7 +41,7 @@ class PictureParts:
 
         Args:
             picture: key that all parts of a picture share, and no other picture has.
-            part: a part of its annotation, or the error of one.
+            part: a part of the picture's annotation, or the error of a part.
         """
         data = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
         self._file.write(data)

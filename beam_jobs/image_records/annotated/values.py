@@ -205,6 +205,12 @@ def _read_segments(data: bytes, view: View) -> Segments:
 def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
     """Return the label of each pixel's segment, [height, width]; the largest number of the map's dtype for other pixels.
 
+    Args:
+        schema: features of the annotations, with the dtype of the map.
+        annotation: annotation whose objects are segments.
+        view: the picture as it was annotated, and in its record.
+        segments: ids of the picture's segments, uint32 [height, width].
+
     Raises:
         ValueError: a label does not fit the map's dtype, or a segment has no pixel.
     """

@@ -121,7 +121,15 @@ class Pack(PackColumns):
         paths: list[str],
         **others: Any,
     ) -> Pack:
-        """Return a pack of these columns, see `Pack`; positions are 0. Columns need not be shortened yet."""
+        """Return a pack of these columns, see `Pack`; positions are 0. Columns need not be shortened yet.
+
+        Args:
+            keys: keys of the references.
+            sizes: sizes in bytes, [n].
+            offsets: offset of each reference in its file, [n].
+            paths: path of each reference's file, or a single path that all share.
+            **others: other columns of `PackColumns` by name.
+        """
         stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
         other_columns: dict[str, Any] = {name: collapse(column) for name, column in others.items()}
         # Without numbers, the heads are the keys. Keys with numbers are places in a file, and do not end its path.

@@ -250,6 +250,12 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
 def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
     """Return the statistics of values that are neither image nor label map in one record, and their bytes as tensors.
 
+    Args:
+        name: name of the feature, for messages.
+        values: values of the feature in the record.
+        key: key of the record.
+        raw: array that the feature is declared to hold; None if it is not declared.
+
     Raises:
         ValueError: the values are not the bytes of the array that `raw` declares.
     """

@@ -121,7 +121,15 @@ def join_paragraphs(
 
 
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
-    """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
+    """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`.
+
+    Args:
+        path: path of the uncompressed file.
+        start: first byte of the range.
+        stop: byte after the range.
+        limit: bytes of the longest paragraph; longer ones have no data.
+        sizes: sizes of reads, which are in bytes.
+    """
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
         spans_from_start = line_spans(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit)
