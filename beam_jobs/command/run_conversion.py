@@ -74,7 +74,7 @@ def parse_own_flags(
     Args:
         parser: parser with the options of the conversion.
         argv: flags, without the program's name.
-        also_known: names of Beam's flags.
+        also_known: names of flags that are left to Beam; other unknown flags are rejected.
     """
     flags, unparsed = parser.parse_with_rest(argv, also_known)
     # `reshard` has no --append.
@@ -132,7 +132,7 @@ def run_job(parser: OptionParser, prepare: Prepare, argv: Sequence[str]) -> int:
     """Run the command of a conversion.
 
     Args:
-        parser: parser of its flags.
+        parser: parser of the flags of the command.
         prepare: yields the conversion that flags and Beam's options describe.
         argv: flags, without the program's name.
 

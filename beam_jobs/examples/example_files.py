@@ -53,7 +53,7 @@ class SpoolExamples(LimitedStep):
         self._summary = ExampleSummary()
 
     def start_bundle(self) -> None:
-        """Begin a bundle; discard what a failed one has left."""
+        """Begin a bundle; discard what a failed bundle has left."""
         self.teardown()
         self._held = []
         self._summary = ExampleSummary()
@@ -164,7 +164,7 @@ class SpoolExamples(LimitedStep):
         return _format_key(key), example
 
     def _choose_split(self, example: Mapping[str, Any], key: str) -> str:
-        """Return the split of an example: of the user's function, else by its key and the shares, else the default one."""
+        """Return the split of an example: by the user's function, else by the shares and its key, else the default split."""
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
             # Names in shares were checked when the shares were parsed.

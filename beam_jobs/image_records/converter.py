@@ -181,7 +181,7 @@ class ImageConverter(InputConverter):
         return labels.find_number(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
-        """Return the extra features of a record, except for label maps in separate files; ValueError if one is invalid."""
+        """Return the extra features of a record, except for label maps next to the image in an archive; ValueError if one is invalid."""
         values = reference.features
         return {
             feature.name: convert_value(feature, values.get(feature.name))
@@ -194,7 +194,7 @@ class ImageConverter(InputConverter):
         return tuple(feature for feature in self.extra if feature.is_label_map)
 
     def _select_maps(self, reference: Reference) -> dict[Feature, RangedMap]:
-        """Return, by feature, the label maps that are files next to the image."""
+        """Return, by feature, the label maps that lie next to the image in an archive."""
         values = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
         return {feature: value for feature, value in values if isinstance(value, RangedMap)}
 

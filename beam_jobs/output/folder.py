@@ -182,9 +182,9 @@ def reject_foreign_metadata(
     Args:
         output: a folder with a complete dataset, which is to be overwritten.
         compression: compression of the new dataset.
-        features: features of its records.
-        labelled: whether it has classes.
-        files: names of its additional files.
+        features: features of the new records.
+        labelled: whether the new dataset has classes.
+        files: names of the additional files of the new dataset.
     """
     storage = storage_for(output)
     old_names = list_metadata(read_manifest(output))

@@ -81,7 +81,7 @@ class ParquetReader:
         return max(1, min(most_rows, _BATCH_BYTES // max(1, row_bytes)))
 
     def _read(self, group: int, names: Sequence[str], batch_rows: int) -> Iterator[Any]:
-        """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged one."""
+        """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged column."""
         try:
             yield from self._file.iter_batches(batch_rows, row_groups=[group], columns=list(names), use_threads=False)
         except MemoryError:

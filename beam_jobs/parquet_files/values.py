@@ -73,7 +73,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
 
     Args:
         column: an array of pyarrow of a type for which `is_supported_type` or `is_list` is true, or of chats.
-        as_text: whether dates, times and decimals become text; otherwise numbers.
+        as_text: whether dates, times and decimals become text; otherwise dates, times and whole decimals become numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):

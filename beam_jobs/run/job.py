@@ -39,7 +39,7 @@ _UNKNOWN_TO_PRISM = "job with id {} not found"
 
 
 def identify_job(pipeline_result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
-    """Return the identity of a job, as the module describes it.
+    """Return the identity of a job, in the form that the docstring of this module describes.
 
     Args:
         pipeline_result: result of submitting the job.

@@ -74,7 +74,7 @@ def describe_network_problem(options: PipelineOptions) -> str:
 
 
 def _has_image(options: PipelineOptions) -> bool:
-    """Return whether options name a container image for the workers, which has what they need."""
+    """Return whether options name a container image for the workers, which is expected to have this package."""
     worker = options.view_as(WorkerOptions)
     # The second is the old name of the first, which Beam still takes with a warning.
     images = worker.sdk_container_image, worker.worker_harness_container_image

@@ -107,6 +107,6 @@ def _read_lines(path: str, limit: int) -> Iterator[Span]:
     if compression:
         chunks = decompress_file(path, compression)
     else:
-        # The listed size makes it an error if the file is truncated meanwhile.
+        # With the size of the file as the end of the range, a file that is truncated meanwhile is an error.
         chunks = read_plain_chunks(path, start=0, stop=entry.size if entry else 0)
     return line_spans(chunks, offset=0, limit=limit)

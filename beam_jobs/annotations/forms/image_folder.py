@@ -90,7 +90,7 @@ class ImageFolderForm(AnnotationForm):
 
 
 def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
-    """Yield each row of a CSV with its place, or its error; cells have the kinds of their columns."""
+    """Yield each row of a CSV with its place, or its error; cells are parsed by the kinds of their columns."""
     kinds = _find_column_kinds(path)
     for row in read_table_rows(path):
         if isinstance(row, BadRecordError):

@@ -43,7 +43,7 @@ class LabelMapsForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
-        """Return the form of a folder of Cityscapes, or of one whose first PNG has grey values or a palette; else None."""
+        """Return the form of a folder of Cityscapes, or of a folder whose first PNG has grey values or a palette; else None."""
         folder = pick_folder(entries, "gtFine", "gtCoarse") or path
         if find_first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
             return cls(folder, _TRAIN_IDS)

@@ -205,7 +205,7 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if `names` is neither a list nor a mapping from these numbers."""
+    """Return the names of classes 0, 1 and so on; None if `names` is empty, or no list of names or mapping from these numbers."""
     # Compared as text: keys of different types have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]

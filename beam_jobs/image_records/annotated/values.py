@@ -160,7 +160,7 @@ def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield (name of a feature, x, y or visibility of each keypoint in the stored image); ValueError if a keypoint is invalid."""
-    # An object without keypoints gets as many invisible ones: the lists of all objects have the same length.
+    # An object without keypoints gets invisible ones, since the lists of all objects have the same length.
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")

@@ -68,7 +68,7 @@ class ListReferences(LimitedStep):
         """List some units.
 
         Args:
-            units: units, each with its index among all.
+            units: units, each with its index among all units.
             source: the source with its schema, if the pipeline finds the schema; None keeps the source of the step.
         """
         if source is not None:
