@@ -162,7 +162,7 @@ def _list_rendering_errors() -> tuple[type[Exception], ...]:
 
 @functools.cache
 def _import_jinja() -> Any:
-    """Return the package jinja2, with the modules that are used of it loaded; MissingExtraError if it is not installed."""
+    """Return the package jinja2, with the submodules that are used loaded; MissingExtraError if it is not installed."""
     try:
         importlib.import_module("jinja2.sandbox")
         importlib.import_module("jinja2.ext")

@@ -149,8 +149,8 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
     """Yield the content of a member of a zip archive, in pieces.
 
     Args:
-        chunks: its compressed bytes, in chunks of any size.
-        method: its compression method, such as `zipfile.ZIP_DEFLATED`.
+        chunks: compressed bytes of the member, in chunks of any size.
+        method: compression method of the member, such as `zipfile.ZIP_DEFLATED`.
 
     Raises:
         NotImplementedError: the method is not supported.

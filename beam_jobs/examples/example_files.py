@@ -86,7 +86,7 @@ class SpoolExamples(LimitedStep):
             self._spool.finish()
             self._spool = None
         references, self._held = self._held, []
-        # Beam requires a window for elements that come after the last one of a bundle.
+        # Beam requires a window for elements that are yielded after the last element of a bundle.
         yield from put_in_global_window([*self._pack(references), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:

@@ -190,7 +190,7 @@ def _check_float32_holds(name: str, array: np.ndarray[Any, Any]) -> None:
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
     """Return the feature of an array, and its value to store; FeatureError for an unsupported dtype."""
-    # An array of uint8 is stored as its bytes, such as pixels; a single uint8 is a number like any other.
+    # An array of uint8, such as pixels, is stored as its bytes; a single uint8 is a number like any other.
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     types: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}

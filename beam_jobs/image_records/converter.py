@@ -114,8 +114,8 @@ class ImageConverter(InputConverter):
             summary: counter of images; changed in place.
 
         Raises:
-            BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; the message names the
-                file.
+            BadRecordError: the bytes are not a supported image, or its label, its label map or an extra value is invalid; the
+                message names the file.
             SourceError: the layout is raw, and the size differs from that of earlier images.
         """
         maps = self._select_maps(reference) if self._map_features else {}
@@ -181,7 +181,7 @@ class ImageConverter(InputConverter):
         return labels.find_number(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
-        """Return the extra features of a record, except for label maps next to the image in an archive; ValueError if one is invalid."""
+        """Return the extra features of a record but label maps next to the image in an archive; ValueError if one is invalid."""
         values = reference.features
         return {
             feature.name: convert_value(feature, values.get(feature.name))

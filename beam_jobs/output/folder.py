@@ -48,7 +48,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
 
     Args:
         output: path of the output folder.
-        resume: whether to accept what a killed run leaves: shards, indexes and metadata, but nothing else.
+        resume: whether to accept the shards, indexes, rejects and metadata of a run, killed or complete, but nothing else.
         overwrite: whether to accept a complete dataset, with any other files.
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 

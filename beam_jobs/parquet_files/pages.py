@@ -99,7 +99,7 @@ def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int
 
 
 def _parse_data_header(header: Struct, kind: int) -> tuple[int, Any]:
-    """Return the number of values of a data page, 0 if it is invalid, and their encoding."""
+    """Return the number of values of a data page, 0 if that is invalid, and the encoding of the values."""
     is_v2 = kind == _DATA_V2
     data_header = header.get(_DATA_PAGE_HEADER_V2 if is_v2 else _DATA_PAGE_HEADER)
     data_header = data_header if isinstance(data_header, dict) else {}

@@ -170,7 +170,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
     """Return a decimal as text, or with `as_text` false as an int if it is whole; None for null."""
     if value is None:
         return None
-    # A whole number is exact as an int. Fractions become text even then, which the caller parses.
+    # A whole number is exact as an int. A fraction stays text, which the caller parses.
     return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
 
 

@@ -253,7 +253,7 @@ def _estimate_value_bytes(value: Any) -> int:
 
 
 def _measure_empty_record(options: TextOptions) -> int:
-    """Return the bytes of a record whose texts are empty."""
+    """Return the number of bytes of a record whose texts are empty and whose numbers are 0."""
     empty = {feature.name: b"" if feature.kind == "bytes" else 0 for feature in text_features(options)}
     return len(encode_example(empty))
 

@@ -190,7 +190,7 @@ def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False
 
 
 def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool = False) -> bytes:
-    """Return a label map for the record of its picture: the bytes of its file, or a new PNG if it is turned, resized or recoded.
+    """Return a label map for the record of a picture: the map's bytes, or a new PNG if it is turned, resized or recoded.
 
     Args:
         feature: a feature of the encoding "label_map".

@@ -148,7 +148,7 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
 
 
 def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
-    """Return the PNG of an object's mask, as large as the stored picture; all 0 if the annotation has none."""
+    """Return the PNG of an object's mask, as large as the stored picture; all 0 if the object has no segmentation."""
     if annotated_object.segmentation is None:
         mask = np.zeros((view.height, view.width), np.bool_)
     else:
