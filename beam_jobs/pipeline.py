@@ -165,7 +165,7 @@ def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _Earl
 def _collect_labels(
     conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
 ) -> PCollection[Labels]:
-    """Return the source's classes if it knows them; otherwise the classes of the dataset to append to, and the new names."""
+    """Return the source's classes if it knows them; otherwise the listed names, in an append after the dataset's classes."""
     source, base = conversion.source, conversion.base
     if source.labels is not None:
         return begin | "Labels" >> beam.Map(_return_labels, source.labels)
@@ -174,7 +174,7 @@ def _collect_labels(
 
 
 def _return_labels(begin: bytes, labels: Labels) -> Labels:
-    """Return classes that are known when the pipeline is built, in place of its impulse."""
+    """Return classes that are known when the pipeline is built, in place of `begin`, the element of an impulse."""
     del begin
     return labels
 

@@ -163,8 +163,8 @@ class Contents:
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return class names in sorted order. If all are whole numbers of at most 18 digits, these are labels, and all up to the
-    largest are classes.
+    """Return class names in sorted order. If all are whole numbers of at most 18 digits, the names are labels, and every
+    number up to the largest is a class.
 
     Raises:
         SourceError: the largest number is so large that almost all classes would be empty.

@@ -243,7 +243,7 @@ def _add_counts(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str
 
 
 def _join_splits(old: Split | None, new: Split | None) -> Split:
-    """Return a split with the old shards, then the new ones; None for a dataset that lacks the split."""
+    """Return a split with the old shards, then the new ones; an argument is None if its dataset lacks the split."""
     parts = [split for split in (old, new) if split is not None]
     shards = tuple(shard for split in parts for shard in split.shards)
     return Split(shards, sum(split.decoded_bytes for split in parts))

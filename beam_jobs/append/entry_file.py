@@ -185,7 +185,7 @@ class EntryFile:
         """Return the standings of inputs by their entries: uint8 [n], numbers of `Standing`.
 
         Args:
-            words: uint64 [n, 2]: their entries as numbers, see `make_lookup_words`.
+            words: uint64 [n, 2]: the entries as numbers, see `make_lookup_words`.
             is_error: bool [n]: whether an input was rejected before there was a reference to it.
         """
         standings = np.full(len(words), Standing.NEW, np.uint8)

@@ -98,7 +98,7 @@ class ImageConverter(InputConverter):
         return ImageSummary.from_json(value)
 
     def measure_content(self, reference: Reference, data: bytes) -> int:
-        """Return the bytes of the image in its record; raise BadRecordError if it is rejected."""
+        """Return the number of bytes of the image in its record; raise BadRecordError if it is rejected."""
         try:
             return self._layout.measure_content(data, reference.payload, self.options)
         except ValueError as error:

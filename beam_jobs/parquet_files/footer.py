@@ -173,7 +173,7 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
 
 
 def _decode_name(path: Any) -> str:
-    """Return the first name in a path of the schema."""
+    """Return the first name in a path of the schema; an empty string if the path is invalid."""
     name = path[0] if isinstance(path, list) and path and isinstance(path[0], bytes) else b""
     return name.decode("utf-8", "surrogateescape")
 

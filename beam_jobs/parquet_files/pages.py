@@ -83,12 +83,12 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
 
 
 def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int) -> int:
-    """Return the bytes of a value of varying length in a data page: the average, or else a bound.
+    """Return the number of bytes of a value of varying length in a data page: the average, or else a bound.
 
     Args:
         size: unpacked bytes of the page.
-        values: number of its values.
-        encoding: number of its encoding.
+        values: number of values in the page.
+        encoding: Parquet's number of the encoding of the values.
         dictionary_bytes: unpacked bytes of the column's dictionary; 0 without one.
     """
     if encoding in _DICTIONARY_ENCODINGS:

@@ -31,7 +31,7 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
 
     Args:
         data: bytes that contain the struct.
-        position: offset at which it begins.
+        position: offset in the bytes at which the struct begins.
 
     Returns:
         The values by the number of their field: integers, booleans, bytes, lists, and dicts for maps and structs; and the position.
@@ -58,7 +58,7 @@ class _ThriftReader:
         """Return the fields of a struct by number.
 
         A field's header has the difference of its number from the one before, or 0 if the number follows, and the type of its
-        value; a boolean is its type. A header of 0 ends the struct.
+        value; the type of a boolean is also its value. A header of 0 ends the struct.
 
         Raises:
             IndexError, CutError: the bytes end inside the struct.

@@ -96,7 +96,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
 
 
 def _convert_nested(column: Any, errors: str) -> list[Any]:
-    """Return lists and structs as Python values, with an UnreadableValue for each that is not UTF-8.
+    """Return lists and structs as Python values, with an UnreadableValue in place of each that has text that is not UTF-8.
 
     Args:
         column: an array of pyarrow.
@@ -115,7 +115,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
 
 
 def _decode_nested(value: Any, errors: str) -> Any:
-    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; UnicodeDecodeError if `errors` is strict."""
+    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; raise as `bytes.decode` does."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors)
     if isinstance(value, dict):

@@ -20,7 +20,7 @@ def convert_value(feature: Feature, value: Any) -> Any:
 
     Args:
         feature: the feature, declared by the source.
-        value: its value, see beam_jobs.feature_values.values; None if the input lacks it.
+        value: value of the feature, see beam_jobs.feature_values.values; None if the input lacks it.
 
     Raises:
         ValueError: the value does not fit the feature; the message names the column, what was got, and what is expected.

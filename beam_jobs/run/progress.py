@@ -94,7 +94,7 @@ def progress_bar(is_shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
 
     Args:
         is_shown: whether to show a bar; if not, the yielded report writes nothing.
-        delay: seconds before it is shown.
+        delay: seconds before the bar is shown.
     """
     if not is_shown:
         yield ProgressReport(folder=None)

@@ -125,7 +125,7 @@ class DatasetConverter(FrameConverter):
         return self.schema
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: StoredSummary) -> bytes:
-        """Return the record in a frame, unchanged unless its label gets another number.
+        """Return the record that the frame `data` holds, unchanged unless its label gets another number.
 
         Raises:
             BadRecordError: the frame is damaged, or a label that gets another number has no class.
@@ -239,7 +239,8 @@ class ForeignConverter(FrameConverter):
         """Return the serialized record that the frame `data` holds, unchanged, and count its features in `summary`.
 
         Raises:
-            BadRecordError: the frame is damaged, or the features do not fit the records before or the declarations.
+            BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the records before
+                or the declarations.
         """
         record = self.unpack(reference, data)
         example = _decode(reference, record)

@@ -144,7 +144,7 @@ def _parse_cell(cell: str, kind: str) -> int | float | str:
 
 
 def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
-    """Yield each row of a JSONL file with its place, or its error."""
+    """Yield the place of each row of a JSONL file with the row, or with its error."""
     for place, text in read_text_lines(path):
         try:
             row = parse_input_json(text)

@@ -48,7 +48,7 @@ class CarriedAnnotation:
     def tolist(self) -> list[Any]:
         """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change.
 
-        `features_text` calls this method of values that JSON cannot hold, such as NumPy's arrays.
+        `features_text` calls this method for values that JSON cannot hold, such as NumPy's arrays.
         """
         omitted_fields = ("place", "picture", "map_file", "target", "source_id")
         return [value for name, value in self.annotation._asdict().items() if name not in omitted_fields]
@@ -138,7 +138,7 @@ class AnnotatedConverter(ImageConverter):
         return encode_example_parts(values)
 
     def measure_content(self, reference: Reference, data: bytes) -> int:
-        """Return the approximate bytes of the picture, its maps, its masks and its target in its record.
+        """Return the approximate number of bytes of the picture, its maps, its masks and its target in its record.
 
         Raises:
             BadRecordError: the picture is rejected, or its map or its target cannot be read.

@@ -166,13 +166,13 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
 
 
 def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:
-    """Return the sides of a picture as it was annotated.
+    """Return the sides of a picture as it was annotated, and in its record.
 
     Args:
         frame: sides of the picture in its file and in its record.
         width: width in pixels of the picture as annotated; 0 if that is not known.
         height: height in pixels of the picture as annotated; 0 if that is not known.
-        is_upright: whether the upright picture was annotated if the sides fit it as well as the stored pixels.
+        is_upright: whether the upright picture was annotated if the sides fit both that and the pixels of the file.
 
     Raises:
         ValueError: the annotated picture has another size.

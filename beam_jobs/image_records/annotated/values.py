@@ -84,7 +84,7 @@ def _list_object_values(
         schema: features of the annotations of the dataset.
         annotation: annotation of the picture.
         view: the picture as it was annotated, and in its record.
-        segments: ids of the picture's segments, int [height, width]; None without a PNG of segments.
+        segments: ids of the picture's segments, uint32 [height, width]; None without a PNG of segments.
 
     Raises:
         ValueError: an object does not fit the picture; the message names the object.

@@ -182,8 +182,8 @@ class Pack(PackColumns):
         Args:
             digests: digests of the keys.
             count: most references of each split.
-            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack; references with a larger
-                one are omitted. Lowered in place by this pack.
+            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack; references whose high
+                half is larger are omitted. Lowered in place by this pack.
         """
         highs = digests[:, 0]
         for split, rows in self.rows_by_split():

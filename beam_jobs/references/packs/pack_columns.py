@@ -69,7 +69,7 @@ class PackColumns:
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return (split, labels, *`Reference.entry_texts`) of each reference, or one such tuple if all references share it."""
-        # A single row if all references share the features.
+        # Has a single row if all references share the features.
         features = list(self.list_feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
         rows = _zip_rows(self.payloads, self.crc32s, features)
         texts = [payload.entry_texts(crc32, values) for payload, crc32, values in rows]

@@ -237,7 +237,7 @@ class WriteShards(LimitedStep):
 
 
 def _check_duplicates(packs: Sequence[Pack]) -> None:
-    """Raise SourceError if two neighbouring references have the same key, unless their payload allows it."""
+    """Raise SourceError if two neighbouring references have the same key, unless the payload of the second one allows it."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():
