@@ -50,7 +50,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
 
 
 def _read_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
-    """Return a label map as an array [height, width]; FeatureError if the value is not integers of that shape or [height, width, 1]."""
+    """Return a label map as integers [height, width]; FeatureError if the value is not of that form or [height, width, 1]."""
     try:
         array = np.asarray(value)
     except ValueError:  # Rows of different lengths, which are rejected below.

@@ -108,7 +108,7 @@ def build_wheel(folder: Path) -> Path:
         for name, content in files:
             member = zipfile.ZipInfo(name, _ZIP_TIME)
             member.compress_type = zipfile.ZIP_DEFLATED
-            # The permissions of the file.
+            # The upper 16 bits are the permissions of the file.
             member.external_attr = 0o644 << 16
             wheel.writestr(member, content)
     return path

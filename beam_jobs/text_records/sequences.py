@@ -88,7 +88,7 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
     Args:
         windows: documents in order; where a window ends does not matter here.
         length: number of tokens of a row.
-        pad_id: padding of the last row.
+        pad_id: token that fills up the last row.
     """
     unwritten: Ids = np.zeros(0, np.int32)
     for documents in windows:

@@ -297,7 +297,7 @@ class Pack(PackColumns):
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the text ROOT for which the path of every reference is ROOT and its key; an empty string if there is none."""
-    # Unchanged if the path does not end with the key.
+    # The whole path if it does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
     return root if is_shared else ""

@@ -60,7 +60,7 @@ class ValueStatistics:
     dtype: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
-        """Add the statistics of other records; FeatureError if kinds of values do not fit each other, or label maps differ in dtype.
+        """Add the statistics of other records; FeatureError if kinds of values do not fit together, or label maps differ in dtype.
 
         Args:
             name: name of the feature.

@@ -163,7 +163,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
             position = end
         if position >= len(row):
             return texts
-        # The delimiter.
+        # Skips the delimiter.
         position += 1
 
 
