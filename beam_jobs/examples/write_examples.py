@@ -229,7 +229,7 @@ def _make_plan(
         parts: summaries of the bundles.
         options: options of the conversion.
         converter: converter of the examples.
-        labels: the classes.
+        labels: classes of the examples; empty without classes.
         claim: claim of the run on the output.
     """
     try:

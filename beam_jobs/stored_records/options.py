@@ -239,7 +239,7 @@ class ReshardOptions:
             )
 
     def check_with(self, options: ConvertOptions) -> None:
-        """Raise UsageError if the options of the conversion do not fit these."""
+        """Raise UsageError if the options of the conversion do not fit the options for stored records."""
         if self.key is not None and options.split is None and not self.split_keys:
             raise UsageError(f"--key={self.key} is for making splits. Pass --split or --split-keys, or omit --key.")
         if options.label_offset and self.labels is None:

@@ -80,7 +80,7 @@ def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
 
 
 def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a question; an exception that `_read_rows` catches if the question has another structure."""
+    """Return the row of a question; if the question has another structure, raise one of the errors that `_read_rows` catches."""
     answers = question.get("answers", [])
     texts = [answer["text"] for answer in answers]
     return {

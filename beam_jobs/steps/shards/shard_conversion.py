@@ -67,7 +67,7 @@ class ShardConversion:
         self._progress.flush()
 
     def _read_inputs(self) -> Iterator[Input]:
-        """Yield the readable inputs with their bytes, and count them; reject the others."""
+        """Yield the readable inputs with their bytes, and count these; reject the inputs that cannot be read."""
         for reference, data in self._converter.read(self._packs):
             if isinstance(data, BadRecordError):
                 self._reject(reference, data)

@@ -113,9 +113,9 @@ def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[st
 
 
 def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
-    """Return the name of the label: the target of the supervised keys, or the only class of a record; None without one."""
+    """Return the name of the label: the target of the supervised keys, or the only class of a record; None without a label."""
     classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
-    # The input, the target and perhaps the weight.
+    # The items are the input, the target and perhaps the weight.
     supervised_keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     target = supervised_keys[1].get("featureKey") if len(supervised_keys) > 1 else None
     if target in classes:
