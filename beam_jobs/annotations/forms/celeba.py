@@ -184,7 +184,7 @@ def _parse_attributes(row: TableRow) -> ImageAnnotation:
     values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
     invalid_name = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
     if invalid_name is not None:
-        raise ValueError(f"attribute {invalid_name} is {values[invalid_name]!r} (expected 1 or -1)")
+        raise ValueError(f"attribute {invalid_name} is {values[invalid_name]!r} (expected 1, 0 or -1)")
     return ImageAnnotation(
         row.cells[_PICTURE], row.place, classes=tuple(name for name, cell in values.items() if cell == "1")
     )
