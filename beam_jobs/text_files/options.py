@@ -319,7 +319,7 @@ class TextOptions:
             raise UsageError("--key-field is empty. Pass a field of the rows, or omit the flag")
         if self.labels.label_from is not None and self.form != FILES:
             raise UsageError(
-                f"--label-from {self.labels.label_from} requires --form files: other documents share their file with others"
+                f"--label-from {self.labels.label_from} requires --form files: with any other form, one file has several documents"
             )
         for flag, name in (("--label-field", self.labels.label_field), ("--key-field", self.key_field)):
             if name is not None and (self.form in _PLAIN_FORMS or self.targets_file is not None):
@@ -333,8 +333,8 @@ class TextOptions:
             if self.row_lengths:
                 flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
                 raise UsageError(
-                    f"{flag}: a sequence joins documents, so it has no {added} of one. Omit it, or the flags of"
-                    f" the {added}"
+                    f"{flag}: a sequence joins several documents, so it has no single {added}. Omit {flag}, or the flags that"
+                    f" store a {added}"
                 )
             if any(field.name == added for field in self.record_fields):
                 raise UsageError(
