@@ -29,7 +29,7 @@ def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> b
         return False
     try:
         number = float(value)
-    except OverflowError:  # It is an integer beyond the largest float.
+    except OverflowError:  # It is beyond the largest float.
         return False
     return math.isfinite(number) and least <= number <= most
 

@@ -91,7 +91,7 @@ def _read_keys(path: str) -> frozenset[str]:
     if entry is None or entry.is_folder:
         raise SourceError(f"--split-keys: {path} is not a file. Name a file with one key on each line.")
     try:
-        lines = storage_for(path).read(path).decode("utf-8-sig").splitlines()
+        lines = storage_for(path).read(path).decode().removeprefix("\ufeff").splitlines()
     except UnicodeDecodeError as error:
         raise SourceError(f"--split-keys: {path} at byte {error.start} is not UTF-8. Save it as UTF-8.") from None
     keys = frozenset(line for line in lines if line)

@@ -34,7 +34,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 
 def list_first_entries(folder: str) -> list[Entry]:
-    """Return the first 10,000 entries of a folder, by name, without hidden ones and those that operating systems leave."""
+    """Return those of the first 10,000 entries of a folder, by name, that are neither hidden nor left by operating systems."""
     entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
     return [entry for entry in entries if not is_left_behind(entry.name)]
 

@@ -77,7 +77,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
         raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
         maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SourceError(
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
@@ -138,7 +138,7 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     if path is None:
         return tuple(map(str, range(count)))
     try:
-        names = tuple(storage.read(path).decode("utf-8-sig").splitlines())
+        names = tuple(storage.read(path).decode().removeprefix("\ufeff").splitlines())
     except UnicodeDecodeError as error:
         raise SourceError(
             f"{path}: not UTF-8 ({error.reason} at byte {error.start}). Download it again, or pass --labels."
