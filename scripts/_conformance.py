@@ -195,7 +195,7 @@ def read_expected_records(kind: str, folder: Path) -> dict[object, Record]:
 
 
 def unpack_records(kind: str, records: Iterable[Record]) -> list[Record]:
-    """Return records with one document each, also if the kind of dataset packs documents into rows."""
+    """Return records with one document each, even if the kind of dataset packs documents into rows."""
     if not kind.startswith("packed"):
         return list(records)
     return [{"text": text} for record in records for text in unpack_documents(record)]

@@ -38,7 +38,7 @@ def inherit_options(flags: argparse.Namespace, options: Mapping[str, Option]) ->
             "chat_template": _find_chat_template(entries, flags.output),
         }
         for name, option in options.items():
-            # Every entry is checked, also those of flags that were passed.
+            # Every entry is checked, including those of flags that were passed.
             stored_value = _read_flag_value(option, entries)
             if getattr(flags, name) is None:
                 setattr(flags, name, stored_value)

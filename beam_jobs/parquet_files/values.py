@@ -115,7 +115,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
 
 
 def _decode_nested(value: Any, errors: str) -> Any:
-    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; raise as `bytes.decode` does."""
+    """Return a value with the bytes in it, including those in lists and dicts, decoded as UTF-8; raise as `bytes.decode` does."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors)
     if isinstance(value, dict):

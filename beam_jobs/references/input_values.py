@@ -52,14 +52,14 @@ def _fit(feature: Feature, value: Any) -> Any:
 
 
 def _encode_text(value: Any) -> Any:
-    """Encode text, also in lists, as UTF-8; return other values unchanged."""
+    """Encode text, including text in lists, as UTF-8; return other values unchanged."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     return [_encode_text(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
 def _convert_to_floats(value: Any) -> Any:
-    """Convert integers, also in lists, to floats; raise FeatureError for a bool."""
+    """Convert integers, including those in lists, to floats; raise FeatureError for a bool."""
     if isinstance(value, (list, tuple)):
         return [_convert_to_floats(element) for element in value]
     if isinstance(value, bool):

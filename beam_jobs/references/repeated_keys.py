@@ -1,4 +1,4 @@
-"""Search for a key that two rows of the input have, also if the rows are in different splits."""
+"""Search for a key that two rows of the input have, even if the rows are in different splits."""
 
 from __future__ import annotations
 

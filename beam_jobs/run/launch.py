@@ -133,7 +133,7 @@ class JobRun:
             raise
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
-        """Cancel a job and wait for its end, up to a time limit; report the outcome, also if cancelling fails."""
+        """Cancel a job and wait for its end, up to a time limit; report the outcome, even if cancelling fails."""
         # First, since this process may be ended before the engine answers.
         self.launch.report(f"cancelling {job}")
         try:

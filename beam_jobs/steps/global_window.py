@@ -11,7 +11,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 
 def put_in_global_window(elements: Iterable[Any]) -> Iterator[Any]:
-    """Yield elements, also those of side outputs, in the global window, with its last timestamp."""
+    """Yield elements, including those of side outputs, in the global window, with its last timestamp."""
     window = GlobalWindow()
     for element in elements:
         if isinstance(element, TaggedOutput):

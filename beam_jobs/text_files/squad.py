@@ -36,7 +36,7 @@ def read_questions(path: str, compression: str, limit: int, reject: Callable[[in
     Args:
         path: path of the file.
         compression: compression of the file, as in `TextForm`.
-        limit: bytes of the longest row; longer ones have no data.
+        limit: most bytes of a row; a longer one has no data.
         reject: called with the number and the fault of a question that is not valid. If it returns, the question is omitted.
 
     Raises:

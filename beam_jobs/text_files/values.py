@@ -309,7 +309,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
 
 
 def _parse_whole(text: str) -> int | None:
-    """Return the whole number in a text; None for another text, also for `1_000`, which Python would accept."""
+    """Return the whole number in a text; None for another text, including `1_000`, which Python would accept."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

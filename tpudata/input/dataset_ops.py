@@ -84,7 +84,7 @@ def list_range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, 
 
 
 def iterate_numpy(make: Callable[[], tf.data.Dataset]) -> Iterator[Any]:
-    """Yield the elements of a dataset as numpy arrays, also if eager execution is switched off.
+    """Yield the elements of a dataset as numpy arrays, even if eager execution is switched off.
 
     Args:
         make: function that makes the dataset, in the graph in which it is iterated.

@@ -45,7 +45,8 @@ def as_numpy(
         FeatureError: a record does not match the dataset.
         StorageError: a file cannot be read.
 
-    The last three are raised while iterating; with `filter`, buckets or a cache in a folder, by the call that reads all records.
+    The last three are raised while iterating; with `filter`, buckets or a cache in a folder, when this function is called, since it
+    reads all records.
     """
     if isinstance(input_fn, tf.data.Dataset):
         if (batch_size, process_index, process_count, start_step) != (None, 0, 1, 0):

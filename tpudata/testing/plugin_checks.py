@@ -358,6 +358,6 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
 
 
 def _require(is_kept: bool, broken: str) -> None:
-    """Raise AssertionError with the message `broken` unless a promise is kept, also in a Python without assertions."""
+    """Raise AssertionError with the message `broken` unless a promise is kept, even in a Python without assertions."""
     if not is_kept:
         raise AssertionError(broken)

@@ -78,7 +78,7 @@ class _StorageCheck:
         self._require(storage.read(path) == _DATA, "`create` with replace=False damages a file of the same bytes.")
 
     def check_reading(self) -> None:
-        """Check that every way of reading returns the bytes that were written, also in many threads."""
+        """Check that every way of reading returns the bytes that were written, even in many threads."""
         storage, path = self._storage, self._file
         for size in (None, len(_DATA), 1, 2 * len(_DATA)):
             self._require(storage.read(path, size) == _DATA, f"`read` with size={size} does not return the whole file.")
@@ -95,7 +95,7 @@ class _StorageCheck:
             self._require(
                 (file.read(7), file.read()) == (_DATA[:7], _DATA[7:]), "`open` does not read from start to end."
             )
-        # A hint never raises, also for a file that does not exist.
+        # A hint never raises, even for a file that does not exist.
         storage.expect(self._join_path("none"), 0, 1)
         with ThreadPoolExecutor(_THREADS) as pool:
             offsets = range(0, len(_DATA), 100)
@@ -222,7 +222,7 @@ class _StorageCheck:
             raise ZeroDivisionError
 
     def _require(self, is_kept: bool, broken: str) -> None:
-        """Raise AssertionError with the message `broken` unless a promise is kept, also in a Python without assertions."""
+        """Raise AssertionError with the message `broken` unless a promise is kept, even in a Python without assertions."""
         if not is_kept:
             raise AssertionError(f"{self._folder}: {broken}")
 

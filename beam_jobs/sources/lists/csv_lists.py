@@ -106,7 +106,7 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
 
 
 def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
-    """Return the cells of each row, also of blank ones; None if the lines must be split row by row.
+    """Return the cells of each row, including blank ones; None if the lines must be split row by row.
 
     Lines must be split row by row if they have an error, which is then reported, if they end inside quotes or without a line end,
     if they exceed `MAX_ROW_BYTES`, or if they are the file's first lines and begin with a byte order mark.

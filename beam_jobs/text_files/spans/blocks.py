@@ -72,7 +72,7 @@ def line_blocks(
     Args:
         chunks: bytes of a file.
         offset: offset of the first chunk in the file.
-        limit: bytes of the longest line; longer ones have no data.
+        limit: most bytes of a line; a longer one has no data.
         stop: offset from which on no line begins; None takes all.
         inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
     """
@@ -126,7 +126,7 @@ def line_blocks_in_range(
         path: path of the file.
         start: first byte of the range.
         stop: byte after the range.
-        limit: bytes of the longest line; longer ones have no data.
+        limit: most bytes of a line; a longer one has no data.
         sizes: sizes of reads.
     """
     if start <= 0:
@@ -146,7 +146,7 @@ def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterat
     Args:
         data: whole lines, each with its LF.
         offset: offset of the data in the file.
-        limit: bytes of the longest line; longer ones are yielded as they are, without removing a CR.
+        limit: most bytes of a line; longer lines are yielded as they are, without removing a CR.
         stop: offset from which on no line begins; None takes all.
     """
     octets = np.frombuffer(data, np.uint8)

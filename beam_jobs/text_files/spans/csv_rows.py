@@ -51,7 +51,7 @@ def locate_rows(
     Args:
         spans: every line of the file, from `line_spans`.
         delimiter: delimiter of cells, one ASCII character.
-        limit: bytes of the longest row; longer ones have no data.
+        limit: most bytes of a row; a longer one has no data.
         path: path of the file, for messages.
         is_raw: whether quotes are ordinary characters, so that each line is a row.
         fix: sentence that ends the message of a line that is too long.

@@ -29,7 +29,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
 
     Args:
         chunks: bytes of the file, from its start.
-        limit: bytes of the longest element; longer ones have no data.
+        limit: most bytes of an element; a longer one has no data.
         path: path of the file, for messages.
 
     Raises:

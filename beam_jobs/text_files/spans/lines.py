@@ -43,7 +43,7 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
     Args:
         chunks: bytes of a file.
         offset: offset of the first chunk.
-        limit: bytes of the longest line; longer ones have no data.
+        limit: most bytes of a line; a longer one has no data.
     """
     # Pieces of an unfinished line, which are dropped once it is too long.
     pieces: list[bytes] = []
@@ -91,7 +91,7 @@ def join_paragraphs(
 
     Args:
         spans: every line, from `line_spans`.
-        limit: bytes of the longest paragraph; longer ones have no data.
+        limit: most bytes of a paragraph; a longer one has no data.
         stop: offset from which on no paragraph begins; None takes all.
         inside: whether the lines before the first blank one belong to a paragraph that began earlier.
     """
@@ -127,7 +127,7 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
         path: path of the uncompressed file.
         start: first byte of the range.
         stop: byte after the range.
-        limit: bytes of the longest paragraph; longer ones have no data.
+        limit: most bytes of a paragraph; a longer one has no data.
         sizes: sizes of reads, which are in bytes.
     """
     if start <= len(BOM):

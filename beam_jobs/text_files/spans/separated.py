@@ -22,7 +22,7 @@ def split_documents(
     Args:
         chunks: bytes of a file.
         separator: text between documents.
-        limit: bytes of the longest document; longer ones have no data.
+        limit: most bytes of a document; a longer one has no data.
         offset: offset of the first chunk in the file; no document begins there unless it is 0.
         start: offset from which on documents are yielded.
         stop: offset from which on no document begins; None takes all.
@@ -70,7 +70,7 @@ def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit:
         buffer_start: offset of the buffer in the file.
         begin: offset of the document in the file.
         end: offset of the separator after the document, or of the end of the file.
-        limit: bytes of the longest document; longer ones have no data.
+        limit: most bytes of a document; a longer one has no data.
     """
     # The start of a document is dropped from the buffer only if the document is too long.
     if end - begin > limit or begin < buffer_start:

@@ -207,7 +207,7 @@ def read_theirs(folder: Path, training: bool, *, decodes_whole: bool = False) ->
     import tensorflow as tf
 
     def choose_crop(shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the begin and the size of a crop, int32 [height, width, channels]; it has all channels."""
+        """Return the start and the size of a crop, int32 [height, width, channels]; it has all channels."""
         if not training:
             # The crop of an image of 256 pixels has 224.
             side = tf.cast(SIZE / (SIZE + 32) * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)

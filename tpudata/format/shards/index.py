@@ -94,7 +94,7 @@ class ShardIndex:
         return None if self.block_offsets is None else GZIP
 
     def block_range(self, block: int) -> tuple[int, int]:
-        """Return the byte offsets of the begin and the end of a block, before compression; blocks count from 0."""
+        """Return the byte offsets of the start and the end of a block, before compression; blocks count from 0."""
         start = block * self.block_records
         return int(self.offsets[start]), int(self.offsets[min(start + self.block_records, self.records)])
 

@@ -110,7 +110,7 @@ class ShardWalk:
                 yield list(self._note_bad_block(begin, end, (packed_begin, packed_end)))
                 # The bad block explains a wrong checksum of the file; its own defect may be yielded after more blocks.
                 self._is_damaged = True
-                # Count the records of this block, also if it is the last one.
+                # Count the records of this block, even if it is the last one.
                 self._enter_block(index, block + 1, end)
             else:
                 yield from self.find_record_defects(io.BytesIO(data), end, find_problems)

@@ -119,7 +119,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
         max_attempts=options.attempts,
         use_image_if_no_bounding_boxes=True,
     )
-    # TensorFlow returns the whole image if no attempt fits. Take the middle instead, also if the whole was drawn.
+    # TensorFlow returns the whole image if no attempt fits. Take the middle instead, even if the whole was drawn.
     is_whole = tf.reduce_all(tf.equal(size[:2], shape[:2]))
     drawn = tf.concat([begin[:2], size[:2]], axis=0)
     return tf.where(is_whole, _find_centre(shape, CENTRE_FRACTION), drawn)

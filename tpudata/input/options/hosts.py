@@ -75,7 +75,7 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
     """
     if input_context is not None:
         index, pipelines = int(input_context.input_pipeline_id), int(input_context.num_input_pipelines)
-        # Each pipeline feeds a batch, also if a strategy states fewer replicas.
+        # Each pipeline feeds a batch, even if a strategy states fewer replicas.
         replicas = max(int(input_context.num_replicas_in_sync), pipelines)
         if pipelines < 1 or replicas % pipelines:
             raise UsageError(

@@ -32,7 +32,7 @@ class Pad:
         length = self.length
         if length is not None:
             check_integer("Pad.length", length, 1, 2**31 - 1)
-            # An int, also for an integer of NumPy; plain assignment fails, since the dataclass is frozen.
+            # An int, even for an integer of NumPy; plain assignment fails, since the dataclass is frozen.
             object.__setattr__(self, "length", operator.index(length))
         is_value = isinstance(self.value, int | float | str | bytes | None) and not isinstance(self.value, bool)
         check("Pad.value", self.value, is_value, "a number, str, bytes or None")

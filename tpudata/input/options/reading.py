@@ -59,5 +59,5 @@ class Reading:
         """
         memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
         reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
-        # An int, also if the user passed an integer of NumPy.
+        # An int, even if the user passed an integer of NumPy.
         return max(1, operator.index(reads))

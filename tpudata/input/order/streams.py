@@ -110,7 +110,7 @@ class StreamOrder(TrainingOrder):
         turns = block * self.turns + block_turns
         epoch = (slot_numbers + turns * self.lanes) // self.records
         first_turns = tf.maximum(self._find_first_turn(epoch, slot_numbers), block * self.turns)
-        # The block has the first run of each slot, then the second. So find the begin of the run of each slot and turn, and then
+        # The block has the first run of each slot, then the second. So find the start of the run of each slot and turn, and then
         # its index in the run.
         run_begins = (block_turns // self.run * len(slots) + slot_numbers - slots.start) * self.run
         return self._mix_rows(slots, block, first_turns, run_begins + block_turns % self.run)

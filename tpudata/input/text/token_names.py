@@ -77,7 +77,7 @@ def rename_batch(features: Tensors, targets: tf.Tensor | None = None, *, names: 
     others = {name: value for name, value in features.items() if name not in _REPLACED}
     segments = _number_segments(features)
     positions = features.get(_POSITIONS)
-    # Without stored positions, tokens are counted from the begin of the row, also if it has several documents.
+    # Without stored positions, tokens are counted from the beginning of the row, even if it has several documents.
     if positions is None:
         ids = features[INPUT_IDS]
         positions = tf.where(segments > 0, tf.range(tf.shape(ids)[-1])[None, :], 0)

@@ -2,7 +2,7 @@
 
 A claim is a small file of the folder, `DIR/.tpudata-claim`: a JSON object that names the run, its process and the process's start
 time. It is created, taken over and removed atomically (`Storage.swap`), so only one of several runs gets it. A run
-removes its claim when it ends, also with an error; a killed run leaves it. `hold` takes and removes claims; `liveness` decides
+removes its claim when it ends, even with an error; a killed run leaves it. `hold` takes and removes claims; `liveness` decides
 whether the run of a claim is dead.
 """
 

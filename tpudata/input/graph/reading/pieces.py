@@ -116,7 +116,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
     # Indices in `records` and `offsets` at which the pieces begin.
     firsts, max_bytes = [0], max(1, piece_bytes - _SPARE_BYTES)
     while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
-        # The last record, or block, that begins at most `max_bytes` after the piece's begin, so that the piece ends there.
+        # The last record, or block, that begins at most `max_bytes` after the piece's start, so that the piece ends there.
         next_first = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
         # A record may be larger than a piece.
         next_first = max(next_first, firsts[-1] + 1)
