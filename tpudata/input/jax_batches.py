@@ -57,8 +57,8 @@ def as_jax(
         StorageError: a file cannot be read.
         MissingExtraError: jax is not installed.
 
-    Errors of records are raised while iterating; with `filter`, buckets or a cache in a folder, when this function is called, since it
-    reads all records.
+    Errors of records are raised while iterating; with `filter`, buckets or a cache in a folder, when this function is called,
+    since it reads all records.
     """
     if importlib.util.find_spec("jax") is None:
         raise MissingExtraError("tpudata.as_jax", "tpu")
