@@ -27,7 +27,11 @@ def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> b
     """Return whether a value is a finite number from `least` to `most`, both included."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    return math.isfinite(value) and least <= float(value) <= most
+    try:
+        number = float(value)
+    except OverflowError:  # It is an integer beyond the largest float.
+        return False
+    return math.isfinite(number) and least <= number <= most
 
 
 def check(

@@ -49,7 +49,7 @@ def test_rejects_bench_reports_with_impossible_numbers(name: str, number: float,
         read_feeding_rate(str(path), "--feeding")
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", "no JSON", '{"stages": [], "cores": 2}'])
+@pytest.mark.parametrize("content", ["[]", "{}", "no JSON", "[" * 100_000, '{"stages": [], "cores": 2}'])
 def test_rejects_files_that_are_not_bench_reports(content: str, tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)

@@ -361,7 +361,7 @@ def stop_early(folder: Path, trained: Trained, **options: Any) -> Evaluation:
         "m", "d", str(folder), train_steps=20, save_checkpoints_steps=2, early_stop_metric="loss", **options
     )
     evaluation = Evaluation(trained, known, lambda: None, 1)  # type: ignore[arg-type]
-    evaluation.train_until_no_better(trained.train, trained.step)
+    evaluation.train_with_early_stopping(trained.train, trained.step)
     return evaluation
 
 

@@ -133,7 +133,7 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, object]) -> "M
 
 
 def param_defaults(name: str) -> dict[str, Any] | None:
-    """Return the default of each param of a bundled model, MISSING of `dataclasses` if it has none; None for a user's model.
+    """Return the default of each param of a bundled model, `dataclasses.MISSING` for a required one; None for a user's model.
 
     Raises:
         UsageError: there is no such model.
@@ -152,7 +152,11 @@ def learns_label_maps(name: str) -> bool:
 
 
 def _find_params_class(name: str) -> Any:
-    """Return the dataclass of a bundled model's params, which its module defines; None for a user's model."""
+    """Return the dataclass of a bundled model's params, which its module defines; None for a user's model.
+
+    Raises:
+        UsageError: there is no such model.
+    """
     check_model_name(name)
     if ":" in name:
         return None
@@ -168,12 +172,12 @@ def _find_params_class(name: str) -> Any:
 
 
 def _import_user_model(name: str) -> Callable[..., Any]:
-    """Import the function or class of a name package.module:function; the errors are those of `get_model`."""
+    """Import the function or class of a name package.module:function; raises what `get_model` raises."""
     module_name, _, function_name = name.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # Only if the module itself is missing; a missing module that it imports is the user's error.
+        # A missing module that the user's module imports is an error of the user's, which is raised unchanged.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise UsageError(

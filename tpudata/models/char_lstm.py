@@ -71,7 +71,7 @@ class _Layer:
 
 @dataclasses.dataclass(frozen=True)
 class _Weights:
-    """Weights of the network; `kernel` and `bias` are those of the logits."""
+    """Weights of the network; `kernel` and `bias` belong to the logits."""
 
     embedding: tf.Tensor
     layers: tuple[_Layer, ...]
@@ -80,7 +80,7 @@ class _Weights:
 
     @classmethod
     def make(cls, params: CharLstmParams) -> "_Weights":
-        """Get the variables of the current variable scope, made by the first call."""
+        """Return the weights, from variables of the current variable scope, which the first call makes."""
         embedding = variable(
             "embedding", [params.vocab_size, params.embedding_size], _v1.random_uniform_initializer(-0.05, 0.05)
         )
@@ -225,11 +225,11 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids"; in training and evaluation optionally with
-            "token_weights" (float32 [batch, length], 0 for tokens whose label does not count). In PREDICT they are prompts,
-            optionally with "prompt_length" (int [batch], number of ids of the prompt; by default all but the padding of
-            "attention_mask" or "segment_ids") and "prompt_seed" (int [batch], by default 0, for several continuations of one
-            prompt).
-        labels: int [batch, length], the token after each; None in PREDICT.
+            "token_weights" (float32 [batch, length], 0 for tokens whose label does not count) and "weights" (float32 [batch], 0
+            for rows that do not count). In PREDICT the ids are prompts, optionally with "prompt_length" (int [batch], number of ids
+            of the prompt; by default all but the padding of "attention_mask" or "segment_ids") and "prompt_seed" (int [batch], by
+            default 0, for several continuations of one prompt).
+        labels: int [batch, length], the token that follows each input id; None in PREDICT.
         mode: a value of ModeKeys.
         params: see CharLstmParams.
 

@@ -20,7 +20,8 @@ _v1 = tf.compat.v1
 _DEPTHS = {18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True)}
 _STEMS = ("auto", "large", "small")
 _PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
-# Images below this height or width get the small stem: with the large one, the last group would be 1x1.
+# Images below this height or width get the small stem: with the large stem, the last group would have at most 2x2 pixels if they
+# are square.
 _SMALL_BELOW = 64
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -31,14 +32,14 @@ class ResNetParams(TrainingParams):
 
     Attributes:
         depth: 18, 34 or 50; the blocks of 50 are bottlenecks.
-        blocks: number of blocks in each group; None for those of the depth.
+        blocks: number of blocks in each group; None for the usual numbers of the depth.
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
         label_smoothing: share of each label that is spread over all classes in training.
         stem: "large" (a 7x7 convolution and a pool, both of stride 2), "small" (one 3x3 convolution) or "auto": small for
-            images below 64 pixels.
+            images with a height or width below 64.
         precision: "float32", or "bfloat16" for all layers but the last; variables are float32.
-        zero_gamma: whether the last normalization of each block has an initial scale of 0, so that the block is an identity.
+        zero_gamma: whether each block's last normalization has an initial scale of 0, so that the block begins as its shortcut.
         batch_norm_momentum: decay of the moving averages of batch normalization.
         transpose_input: whether images are [height, width, channels, batch].
 

@@ -135,10 +135,11 @@ def tiny_lm(
 
 
 def _make_initializer(num_summed: int) -> Callable[..., tf.Tensor]:
-    """Return an initializer of normal values, smaller for a layer whose outputs are summed with others (Radford et al., 2019).
+    """Return an initializer of normal values, smaller for layers whose outputs are added up (Radford et al., 2019).
 
     Args:
-        num_summed: number of layers whose outputs are added up: 1, or the two of each block that add to the residual stream.
+        num_summed: number of layers whose outputs are added up: 1, or 2 * num_layers for the two layers of each block that add to
+            the residual stream.
     """
     initializer: Callable[..., tf.Tensor] = _v1.random_normal_initializer(stddev=0.02 * num_summed**-0.5)
     return initializer
@@ -179,8 +180,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
             "segment_ids" (int, from 1, 0 for padding; by default "attention_mask", or else one segment for the row), "positions"
             (int, counted in each segment; by default counted in the row) and "token_weights" (float32, 0 for tokens whose label
-            does not count).
-        labels: int [batch, length], the token after each; None in PREDICT.
+            does not count), and "weights" (float32 [batch], 0 for rows that do not count).
+        labels: int [batch, length], the token that follows each input id; None in PREDICT.
         mode: a value of ModeKeys.
         params: see TinyLmParams.
 
@@ -188,8 +189,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         The spec, with the metrics "cross_entropy" (in nats), "bits_per_token", "perplexity" and "accuracy", exact over all
         tokens that count. Predictions: "log_probabilities" (float32 [batch, length - 1], of each token from the second on, given
         the tokens before it; 0 at the beginning of a segment and in padding), "next_ids" (int32 [batch, length], the most probable
-        next tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token after the row's last one that is not
-        padding).
+        next tokens) and "next_log_probabilities" (float32 [batch, vocab_size], of the token that follows the row's last token that
+        is not padding).
 
     Raises:
         UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
@@ -218,7 +219,7 @@ def _make_predictions(input_ids: tf.Tensor, segments: tf.Tensor, logits: tf.Tens
     Args:
         input_ids: int32 [batch, length].
         segments: int32 [batch, length], 0 for padding.
-        logits: float32 [batch, length, vocab_size], of the token after each.
+        logits: float32 [batch, length, vocab_size], of the token that follows each input id.
     """
     scores = tf.nn.log_softmax(logits)
     token_scores = tf.gather(scores[:, :-1], input_ids[:, 1:], axis=2, batch_dims=2)

@@ -36,7 +36,7 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
     """Run the command with its flags, and return the exit code 0.
 
     Args:
-        argv: the flags.
+        argv: the flags, without the name of the command.
         prog: the command as the user typed it, for messages.
 
     Raises:
@@ -44,9 +44,9 @@ def run(argv: Sequence[str], prog: str = "tpudata train") -> int:
     """
     options = parse_options(argv, prog)
     if options.tpu is not None:
-        # A rehearsal uses no chip; jax would start those of this machine.
+        # A rehearsal uses no chip; without this, jax would start the chips of this machine.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    # For the user's model_fn, as the `tpudata` script starts without the working directory on the path.
+    # For the user's model_fn, since the `tpudata` script starts without the working directory on the path.
     sys.path.insert(0, str(Path.cwd()))
     try:
         run_options(options)
@@ -83,9 +83,10 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         TPUConnectionError: no TPU answered.
         RehearsalError: the rehearsal found something that a TPU would reject.
         MissingExtraError: TensorFlow is not installed.
+        TpudataError: a file that records earlier runs is damaged, or --continuous found no checkpoint in time.
     """
     job = prepare_job(options)
-    # Imported late, as it loads TensorFlow.
+    # Imported late, since it loads TensorFlow.
     from tpudata.estimator.state.claim import claim_model_dir
     from tpudata.train.modes import MODE_FUNCTIONS, check_model, rehearse
 

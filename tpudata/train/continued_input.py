@@ -18,8 +18,9 @@ _BATCHES_AHEAD = 2
 class ContinuedInput:
     """An input_fn whose batches continue the order of a section.
 
-    The order of the records follows from the seed and a batch size. After the batch size has changed, batches are cut from those of
-    the old order, so that every record still comes once an epoch. Each host then reads whole batches, and takes its rows.
+    The order of the records follows from the seed and a batch size. After the batch size has changed, the new batches are cut from
+    the batches of the old order, so that every record still comes once an epoch. Each host then reads whole batches, and takes its
+    rows.
 
     Args:
         input_fn: input_fn of `make_input_fn` for training.
@@ -36,7 +37,7 @@ class ContinuedInput:
         """Return the dataset that begins with the batch after `start_step` steps of the estimator."""
         order_batch_size = self._section.order_batch_size
         position = self._section.compute_position(start_step)
-        # Each batch of the run is a whole batch of the order, so none has to be cut.
+        # Each batch of the run is a whole batch of the order, so no batch has to be cut.
         if order_batch_size == self._section.batch_size and position % order_batch_size == 0:
             return self._input_fn(params, input_context, position // order_batch_size)
         return self._cut_batches(params, input_context, position)

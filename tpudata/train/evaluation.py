@@ -67,10 +67,10 @@ class Evaluation:
         self.rows.append(row)
 
     def run_continuously(self) -> None:
-        """Evaluate each checkpoint as it appears, up to the last step or until a timeout without a new one.
+        """Evaluate each checkpoint as it appears, up to the last step or until no new checkpoint appears within the timeout.
 
         Raises:
-            TpudataError: no checkpoint appeared.
+            TpudataError: no checkpoint at all appeared within the timeout.
         """
         options = self._options
         timeout = _TIMEOUT_SECONDS if options.continuous_timeout is None else options.continuous_timeout
@@ -91,12 +91,12 @@ class Evaluation:
             f"\nno checkpoint after step {self.metrics['global_step']} {within_time}; --train-steps is {options.train_steps}"
         )
 
-    def train_until_no_better(self, train: Callable[[int], int], step: int) -> None:
+    def train_with_early_stopping(self, train: Callable[[int], int], step: int) -> None:
         """Train and evaluate in turn, up to the last step or until the metric stops improving.
 
         Args:
             train: function that trains up to a step and returns the step it reached.
-            step: step of the newest checkpoint, 0 if there is none.
+            step: step of the newest checkpoint, 0 without a checkpoint.
         """
         options = self._options
         interval = options.save_checkpoints_steps or options.train_steps
@@ -106,7 +106,8 @@ class Evaluation:
             is_due = step > 0 and (step % interval == 0 or step >= options.train_steps)
             if is_due and step not in stopping.values:
                 self.run()
-                metric = float(self.metrics[options.early_stop_metric or ""])
+                assert options.early_stop_metric is not None
+                metric = float(self.metrics[options.early_stop_metric])
                 stopping.add(step, metric, self._estimator.latest_checkpoint() or "")
             if step >= options.train_steps or stopping.is_over:
                 break
@@ -117,5 +118,5 @@ class Evaluation:
 
 
 def _convert_to_python(metric: Array) -> Any:
-    """Return a metric as a Python number or a list of numbers, as JSON has no NumPy values."""
+    """Return a metric as a Python number or a list of numbers, since JSON has no NumPy values."""
     return metric.tolist() if hasattr(metric, "tolist") else metric

@@ -18,7 +18,7 @@ def read_feeding_rate(text: str, flag: str) -> FeedingRate:
         flag: the flag, for messages.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither a number above 0 nor the path of such a report.
         StorageError: the file cannot be read.
     """
     try:
@@ -46,7 +46,7 @@ def _read_report(path: str, flag: str) -> FeedingRate:
         if not (0 < rate < math.inf and 0 <= cpu_seconds < math.inf and cores > 0):
             raise ValueError("no measurement has such numbers")
         return FeedingRate(rate, cpu_seconds, cores)
-    except (ValueError, TypeError, LookupError, OverflowError):
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         raise UsageError(
             f"{flag}: {path} is not a report of tpudata bench (expected its JSON, with a rate above 0). Write it by:"
             " tpudata bench DIR --json."

@@ -1,4 +1,4 @@
-"""Preparation of a run: open the dataset and make the estimator, without running or writing anything."""
+"""Preparation of a run, before any step or file of it: open the dataset, check the options, and make the estimator."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Job:
 
 
 def prepare_job(options: TrainOptions) -> Job:
-    """Open the dataset and make the estimator, without running or writing anything.
+    """Open the dataset, check splits and paths, and make the estimator, which joins the run's processes; no step runs.
 
     Raises:
         TpudataError: see `tpudata.train.command.run_options`.
@@ -123,7 +123,7 @@ def _make_warm_start(options: TrainOptions) -> WarmStart | None:
 
 
 def read_global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> int | None:
-    """Return the global step in a checkpoint, by default the estimator's newest; None if it has no checkpoint."""
+    """Return the global step in a checkpoint, by default the estimator's newest; None if the estimator has no checkpoint."""
     from tpudata.estimator.state.checkpoint import Checkpoint
 
     path = checkpoint or estimator.latest_checkpoint()

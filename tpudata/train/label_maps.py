@@ -51,7 +51,7 @@ class LabelMap:
     @property
     def input_options(self) -> dict[str, Any]:
         """The arguments of make_input_fn that yield the map as the labels."""
-        # Extra features keep their full names, others are fed under short ones.
+        # Extra features keep their full names; other features are fed under short names.
         if self.is_extra:
             name = self.feature.name
             return {"extra_features": (name,), "batch_transform": _make_label_transform(name)}
@@ -79,7 +79,7 @@ def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Map
 
     Args:
         label_map: the label map that the model learns.
-        dataset: its dataset, for messages.
+        dataset: the dataset that has the label map, for messages.
         model: name of the model, for messages.
         params: params of the model from the dataset and the user.
     """

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | None) -> dict[str, Any]:
     """Return the `params` of model_fn, without those that the estimator adds.
 
-    Explicit parameters take precedence. For other parameters that the model has, values come from the dataset, the seed and the
-    number of steps. A user's model gets all of these.
+    Explicit parameters take precedence. For other parameters that a bundled model has, values come from the dataset, the seed and
+    the number of steps. A user's model gets `seed` and, if the dataset has them, `num_classes` and `vocab_size`.
 
     Args:
         options: options of the run.
@@ -56,7 +56,7 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
     if "vocab_size" in defaults and "vocab_size" not in {**derived, **user_params}:
         _reject_unknown_vocabulary(options, dataset)
     if "decay_steps" in defaults and user_params.get("schedule", defaults.get("schedule")) == "cosine":
-        # The model rejects a cosine that ends before warm-up does, so a trial of fewer steps gets one that ends after it.
+        # The model rejects a cosine that ends before warm-up does, so a trial of fewer steps gets a cosine that ends after warm-up.
         warmup = user_params.get("warmup_steps", defaults.get("warmup_steps"))
         # The model rejects a value of another type later.
         first_step_after_warmup = warmup + 1 if isinstance(warmup, int) else 0
@@ -67,7 +67,7 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
 def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, has_offset: bool) -> dict[str, int]:
     """Return `num_classes` for a label, and `label_offset` if it is not 0 and the model has this parameter.
 
-    The caller lets `user_params` override both.
+    The caller lets `user_params` override both params.
 
     Labels are fed as stored, so a model without the parameter `label_offset` also has outputs for the numbers below the offset.
 
@@ -80,7 +80,7 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
     if not has_offset or not label.label_offset:
         return {"num_classes": label.num_classes + label.label_offset}
     offset = user_params.get("label_offset", label.label_offset)
-    # With a lower offset from the user, the model also has outputs for the numbers between the two.
+    # With a lower offset from the user, the model also has outputs for the numbers between the two offsets.
     extra_classes = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
     return {"num_classes": label.num_classes + extra_classes, "label_offset": label.label_offset}
 
@@ -207,7 +207,7 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
     Raises:
         UsageError: the task does not support the mode, or early stopping.
     """
-    # A cluster is for GPUs and CPUs, and a rehearsal runs in one process.
+    # Only a cluster of GPUs and CPUs has these limits, and a rehearsal runs in one process.
     if options.use_tpu or options.rehearse:
         return
     if config.task_type == "evaluator":

@@ -62,7 +62,7 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
     if config.task_type == "evaluator":
         evaluation.run_continuously()
         return Outcome(evaluation.rows, evaluation.metrics)
-    # On a TPU, the processes do not join the cluster of TF_CONFIG.
+    # On a TPU, the chief evaluates on its own cores, also if TF_CONFIG has an evaluator.
     has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
     # Another process evaluates: the evaluator, or else the chief.
     if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
@@ -177,7 +177,7 @@ def check_model(job: Job) -> None:
     """Check that the model fits the data and the checkpoint, before anything is recorded; the run reuses what this builds.
 
     Raises:
-        TpudataError: it does not fit.
+        TpudataError: the model does not fit.
     """
     options, estimator = job.options, job.estimator
     if options.trains and estimator.config.task_type != "evaluator":
@@ -206,7 +206,7 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
     """Train up to the last step, and return the training's row of the closing table.
 
     Args:
-        job: the run.
+        job: the run, which trains.
         evaluation: evaluation of early stopping, which may end the training earlier; None without early stopping.
     """
     options, estimator = job.options, job.estimator
@@ -228,7 +228,7 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
     if evaluation is None:
         train_to(options.train_steps)
     else:
-        evaluation.train_until_no_better(train_to, first_step)
+        evaluation.train_with_early_stopping(train_to, first_step)
     last_step = read_global_step(estimator) or 0
     records = (last_step - first_step) * options.batch_size
     return make_closing_row("train", options.train_split, records, last_step, seconds, loss=estimator.last_loss)

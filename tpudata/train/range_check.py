@@ -27,7 +27,7 @@ class ValueRange:
 
     Attributes:
         feature: name of the feature.
-        is_label: whether it is fed as the label, rather than in the features under its name.
+        is_label: whether the feature is fed as the label, rather than in the features under its name.
         first, last: the least and the largest value.
         ignored: a value that the model ignores, so that it may be outside the range; None without one.
         source: dataset and split, for errors.
@@ -55,7 +55,7 @@ def make_value_ranges(
         dataset: the dataset that is read.
         split: the split that is read.
         label: the dataset's label, or None.
-        params: params of the model.
+        params: params of model_fn, which override the model's defaults.
     """
     if ":" in options.model:
         return []
@@ -102,7 +102,7 @@ class RangeCheckedInput:
 
     Args:
         input_fn: input_fn of `make_input_fn`.
-        ranges: the ranges.
+        ranges: ranges of the features and labels that are checked.
     """
 
     def __init__(self, input_fn: Callable[..., tf.data.Dataset], ranges: Sequence[ValueRange]) -> None:
@@ -122,7 +122,7 @@ class RangeCheckedInput:
         return dataset.map(without_autograph(self._check_element)).prefetch(1)
 
     def _check_element(self, *element: Tensors) -> Tensors:
-        """Return an element, (features, labels) or (features,), whose tensors are computed after the checks of its values."""
+        """Return the element, `(features, labels)` or `features`, with its tensors computed after the checks of its values."""
         import tensorflow as tf
 
         features = element[0]
@@ -146,7 +146,7 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
     """Return an operation that fails if an integer is outside the range, unless it is ignored or in a padding row.
 
     Args:
-        value_range: the range.
+        value_range: the range, and the words of the error.
         values: integers [batch, ...].
         is_real: bool [batch, 1, ...], False for padding rows; None if there is no padding.
     """

@@ -1,7 +1,7 @@
 """Warm start of `tpudata train`: the model's variables from the checkpoint of another run.
 
-All variables of the model start from it, the averages of batch normalization included; the optimizer's variables and the step do
-not. The last layer is omitted if its size differs.
+All variables of the model start from that checkpoint, the averages of batch normalization included; the optimizer's variables and
+the step do not. The last layer is omitted if its size differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class WarmStart:
     """Choice of the variables that start from another run's checkpoint.
 
     The variables are chosen after the estimator is made: the model must be built to list them, and a process of a cluster must not
-    start TensorFlow before its estimator joins the others.
+    start TensorFlow before its estimator joins the other processes.
 
     Attributes:
         settings: settings for the estimator, whose list of variables `choose` fills.
@@ -65,7 +65,7 @@ class WarmStart:
         Args:
             model_fn: function that builds the model's graph of one mode.
             params: params of model_fn, without those that the estimator adds.
-            serving: features that the model is fed, in a graph.
+            serving: builder of the features that the model is fed.
 
         Raises:
             UsageError: the checkpoint does not fit the model.
@@ -83,7 +83,7 @@ class WarmStart:
                 )
             shape, dtype = tuple(variable.shape), variable.dtype.base_dtype
             if shape == tuple(shapes[name]) and dtype == dtypes[name]:
-                # A regular expression that matches this name alone, as TensorFlow appends ":0" to names of variables.
+                # A regular expression that matches this name alone, since TensorFlow appends ":0" to names of variables.
                 self._patterns.append(f"{re.escape(name)}:0$")
             elif name in last_layer:
                 omitted.append(f"{name} (got {tuple(shapes[name])}, expected {shape})")
@@ -103,20 +103,20 @@ class WarmStart:
 def _find_model_variables(
     options: TrainOptions, model_fn: ModelFunction, params: Mapping[str, object], serving: ServingFeatures
 ) -> tuple[dict[str, tf.Variable], list[str]]:
-    """Return the model's variables by name, without those of the optimizer, and the names of the last layer's variables.
+    """Return the model's variables by name, without the optimizer's variables, and the names of the last layer's variables.
 
-    The model is built for prediction in a scratch graph, as prediction needs no optimizer.
+    The model is built in a scratch graph for prediction, which needs no optimizer.
 
     Args:
         options: options of the run.
         model_fn: function that builds the model's graph of one mode.
         params: params of model_fn, without those that the estimator adds.
-        serving: features that the model is fed, in a graph.
+        serving: builder of the features that the model is fed.
 
     Raises:
         UsageError: the model cannot be built for prediction, or has no trainable variable.
     """
-    # Without AutoGraph, as the estimator calls it.
+    # The estimator, too, calls a model_fn without AutoGraph.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with tf.Graph().as_default():
         step = _v1.train.get_or_create_global_step()
@@ -141,10 +141,11 @@ def _find_model_variables(
 
 
 def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
-    """Return the names of the last layer's variables: those in the scope of the last variable.
+    """Return the names of the last layer's variables: the variables in the scope of the last variable.
 
-    If there is no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more dimensions. If
-    the kernel is the last variable, its bias may come before it: the layer has all variables after the kernel before.
+    If the last variable has no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more
+    dimensions. If the kernel is the last variable, its bias may come before it: the layer has all variables after the previous
+    kernel.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.

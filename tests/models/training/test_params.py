@@ -51,6 +51,7 @@ def test_converts_values_from_config_files() -> None:
         ({"needed": 0}, "a_model: needed must be positive, got 0."),
         ({"needed": 1, "rate": "1e-3"}, "rate must be a number, got '1e-3'."),
         ({"needed": 1, "rate": float("nan")}, "rate must be a number, got nan."),
+        ({"needed": 1, "rate": 10**400}, "rate must be a number, got 1000"),
         ({"needed": 1, "flag": 1}, "flag must be true or false, got 1."),
         ({"needed": 1, "name": None}, "name must be a text, got None."),
         ({"needed": 1, "name": "z"}, "name must be one of x, y, got 'z'."),

@@ -1,7 +1,7 @@
 """Stacks of batches on the devices: the replicas' elements of several steps, read while the previous loop runs.
 
 A stack holds a global array [capacity, replicas, ...] for each tensor of an element, sharded over the replicas. While a loop takes
-steps of one stack, the next stack is on the devices, and the one after it is read on the host.
+steps of one stack, the next stack is on the devices, and the stack after that is read on the host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import jax
     from jax.sharding import Mesh
 
-# A device holds two stacks: 128 MiB of the 16 GB of the smallest TPU. Sending one takes 10 ms, far longer than starting a loop.
+# A device holds two stacks: 128 MiB of the 16 GB of the smallest TPU. Sending a stack takes 10 ms, more than starting a loop.
 STACK_BYTES = 64 * 2**20
 ENDS_WITHIN_STEP = (
     "evaluate: the data ends within a step, in which some replicas get no batch. Provide features['weights'] (0 for "
@@ -36,9 +36,9 @@ class ShortData(enum.Enum):
     """Rule for processes whose data ends before the data of others.
 
     Attributes:
-        STOP: all end together with the first, as in training.
-        FILL: they get zeros, whose weights are 0, until all have ended.
-        REJECT: it is an error, as a metric would count the zeros.
+        STOP: all processes end with the first, as in training.
+        FILL: a process without further data gets zeros, whose weights are 0, until the data of all has ended.
+        REJECT: it is an error if the data of some processes ends first, since a metric would count the zeros.
     """
 
     STOP = enum.auto()
@@ -74,10 +74,10 @@ class StackFeed:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         local_replicas: number of this process's replicas.
-        capacity: largest number of steps in a stack, which has fewer if they exceed `stack_bytes`.
+        capacity: largest number of steps in a stack; a stack has fewer if that many steps exceed `stack_bytes`.
         endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
-        short_data: rule for processes whose data ends first.
+        short_data: rule for processes whose data ends before the data of others.
         stack_bytes: largest size of a stack on one device, unless a single step is larger.
 
     Raises:
@@ -107,10 +107,10 @@ class StackFeed:
         self._reader = StepReader(dataset, local_replicas, self.capacity, endless=endless)
 
     def iterate(self, steps: int | None = None) -> StackIteration:
-        """Begin a pass over the data, which a thread reads ahead.
+        """Return a new pass over the data; a thread begins to read the pass ahead.
 
         Args:
-            steps: largest number of steps that the pass reads; None for all. Data after them causes neither an error nor a wait.
+            steps: largest number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
         """
         return StackIteration(self, steps)
 
@@ -139,11 +139,13 @@ class StackIteration:
         self._is_over = False
 
     def take(self, max_steps: int) -> Portion | None:
-        """Return the next steps, up to `max_steps` that lie in one stack; None at the end of the data, the same in all processes.
+        """Return the next steps, up to `max_steps` that lie in one stack; None at the end of the data.
+
+        All processes get the same number of steps if they pass the same `max_steps`.
 
         Raises:
-            tf.errors.InvalidArgumentError: the data of some processes ends before the data of others, and has no weights.
-            ClusterError: the data of another process failed.
+            tf.errors.InvalidArgumentError: with `ShortData.REJECT`, the data of some processes ends before the data of others.
+            ClusterError: the data of another process failed, or another process ended.
             Exception: the error of this process's data, unchanged.
         """
         if self._stack is None:
@@ -153,7 +155,7 @@ class StackIteration:
             return None
         count = min(max_steps, stack.count)
         remainder = Portion(stack.arrays, stack.start + count, stack.count - count)
-        # Free the devices' memory of a stack without steps.
+        # Without remaining steps, the stack is dropped, which frees its memory on the devices.
         self._stack = remainder if remainder.count else None
         return Portion(stack.arrays, stack.start, count)
 
@@ -165,7 +167,7 @@ class StackIteration:
     def next(self) -> Tensors:
         """Return the next step's element, in which each tensor is a stack [1, replicas, ...]; None at the end.
 
-        The feed must have a capacity of 1. The errors are those of `take`.
+        The feed must have a capacity of 1. Raises what `take` raises.
         """
         portion = self.take(1)
         if portion is None:
@@ -199,7 +201,7 @@ class StackIteration:
         if self._remaining_steps is not None:
             self._remaining_steps -= count
         if count:
-            # A process without further data computes zeros while others still have steps.
+            # Only with `ShortData.FILL` is there no stack: the data of another process still has steps, this one's has ended.
             return Portion(self._make_zeros() if stack is None else stack.arrays, start=0, count=count)
         self._raise_failure()
         return None
@@ -219,7 +221,7 @@ class StackIteration:
         """
         min_count, max_count, has_failed = local_count, local_count, error is not None
         if not self._feed.endless:
-            # In one exchange: a maximum is the minimum of the negative numbers.
+            # In one exchange, which endless data does not need: a maximum is the negated minimum of the negated numbers.
             minima = self._feed.peers.min_numbers([local_count, -local_count, -int(has_failed)])
             min_count, max_count, has_failed = minima[0], -minima[1], minima[2] < 0
         if has_failed:
@@ -231,15 +233,16 @@ class StackIteration:
         return max_count if self._feed.short_data is ShortData.FILL else min_count, None
 
     def _read(self, requested: int) -> tuple[Portion | None, Exception | None]:
-        """Return this process's next stack, and the error that ended its data if it has fewer than `requested` steps."""
+        """Return this process's next stack or None, and the error that ended the data before `requested` steps, if any."""
         stack: Portion | None = None
         try:
             stack = next(self._stacks, None)
             if stack is not None and stack.count < requested:
-                # A short stack is the last one: the end of the data comes after it, or the error.
+                # A short stack is the last: the next call returns None at the end of the data, or raises the error that ended it.
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:
-            # For example repeat() of no data. For one process this is the end; with several, the others would wait for its steps.
+            # For example repeat() of no data. It ends the data of a single process; with several, other processes would wait for
+            # the steps of this one.
             return stack, None if self._feed.peers.count == 1 else error
         except Exception as error:
             return stack, error

@@ -23,14 +23,14 @@ def make_global_array(
 ) -> jax.Array:
     """Return a global array that is sharded along one axis; each process makes the parts of its devices.
 
-    On CPU devices the array may share the memory of the parts, so they must not be written to afterwards.
+    On CPU devices the array may share the memory of the parts, so the parts must not be written to afterwards.
 
     Args:
         shape: global shape.
         dtype: NumPy dtype of the parts.
         sharding: the `jax.sharding.NamedSharding` that assigns a part to each device.
         axis: the sharded axis.
-        make_part: function of the first and the stop index of a device's range on the axis that returns its NumPy array.
+        make_part: function of the first and the stop index of a device's range on the axis that returns the device's NumPy array.
     """
     import jax
 

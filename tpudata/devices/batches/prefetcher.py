@@ -46,7 +46,7 @@ class _Shared(Generic[_Placed]):
 
     def __init__(self, ahead: int, cancel: Callable[[], None]) -> None:
         self.ready: queue.SimpleQueue[_Placed | _End] = queue.SimpleQueue()
-        # An entry for each item that the thread may read ahead. A queue, as a Semaphore takes ten times as long.
+        # A queue, since a Semaphore takes ten times as long.
         self.room: queue.SimpleQueue[None] = queue.SimpleQueue()
         for _ in range(ahead):
             self.room.put(None)
@@ -67,7 +67,7 @@ class _Shared(Generic[_Placed]):
         self.ready.put(_End())  # Wakes a thread that waits for an item.
 
     def close_at_exit(self) -> None:
-        """Ask the thread to end, and wait for it for at most 2 seconds."""
+        """Ask the thread to end, and wait at most 2 seconds for its end."""
         self.close()
         self.has_ended.wait(_WAIT_SECONDS_AT_EXIT)
 
@@ -75,7 +75,7 @@ class _Shared(Generic[_Placed]):
 class Prefetcher(Generic[_Host, _Placed]):
     """Iterator over items that a thread reads and places on devices ahead of their use.
 
-    At most `ahead` placed items wait, and one that is read but not yet placed.
+    At most `ahead` placed items wait, and one item that is read but not yet placed.
 
     Args:
         read: function that the thread calls for the iterator over items on the host.
@@ -124,7 +124,7 @@ class Prefetcher(Generic[_Host, _Placed]):
         return item
 
     def close(self) -> None:
-        """End the thread as soon as it has read its item; safe at any time, and more than once."""
+        """End the thread as soon as it has read its current item; safe at any time, and more than once."""
         self._is_over = True
         self._shared.close()
 
@@ -165,14 +165,14 @@ def _place_all(
 def release_frames(error: BaseException) -> None:
     """Clear the frames that an error keeps alive, so that the iterator is deleted in the thread that made it.
 
-    TensorFlow drops frames from the traceback of its errors, but not from the tracebacks of the errors before them.
+    TensorFlow drops frames from the traceback of the error that it raises, but not from those of the earlier errors in its context.
     """
     chain: BaseException | None = error
     while chain is not None:
         for frame, _ in traceback.walk_tb(chain.__traceback__):
             caller: FrameType | None = frame
             with contextlib.suppress(RuntimeError):  # The frame still runs, and so do its callers.
-                # Its callers may be among the frames that TensorFlow dropped.
+                # The frame's callers may be among the frames that TensorFlow dropped.
                 while caller is not None:
                     caller.clear()
                     caller = caller.f_back

@@ -38,7 +38,7 @@ class StackLayout:
         self._sharding = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names[0]))
         devices = enumerate(mesh.devices.flat)
         process_replicas = [replica for replica, device in devices if device.process_index == jax.process_index()]
-        # The index of each replica of this process among its replicas.
+        # For each replica of this process, its index among them.
         self._local_indices = {replica: index for index, replica in enumerate(process_replicas)}
         if len(process_replicas) != local_replicas:
             raise ValueError(

@@ -62,7 +62,7 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
     """Return the tensors of all replicas, concatenated along an axis in the order of the replicas.
 
     Args:
-        value: tensor of one replica, with the same shape on all.
+        value: tensor of one replica, with the same shape on all replicas.
         axis: index of the axis, counted from the end if it is negative.
         replica: index of this replica, int32 scalar.
         num_replicas: number of replicas.
@@ -78,7 +78,7 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
 
 
 def is_sum_over_all(operation: tf.Operation) -> bool:
-    """Return whether the results of an operation of a scratch graph are one sum over all replicas, the same on each."""
+    """Return whether an operation of a scratch graph sums over all replicas, so that each replica gets the same result."""
     if operation.type in (_ALL_REDUCE, _SUM):
         groups = tf.get_static_value(operation.inputs[1])
         return groups is not None and len(groups) == 1
@@ -179,7 +179,7 @@ class _Lowering:
     ) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes that replace a sum of float64, which XlaAllReduce lacks: a collective over all replicas.
 
-        The arguments are those of `_lower_sum`.
+        Takes the arguments of `_lower_sum`.
 
         Raises:
             ModelFnValueError: there are several groups.
@@ -204,15 +204,21 @@ class _Lowering:
         yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_function else "")])
 
     def _find_groups(self, node: tf.compat.v1.NodeDef, groups_node: tf.compat.v1.NodeDef | None) -> list[list[int]]:
-        """Return the replica groups of a sum, which `groups_node` holds; it is None if the groups are an argument of a function.
+        """Return the replica groups of a sum.
+
+        Args:
+            node: the sum.
+            groups_node: node that holds the groups; None if they are an argument of a function.
 
         Raises:
             ModelFnValueError: the groups are not constant, or do not list each replica once.
         """
+        # The gradient of a function gets its groups as an argument from the function; if all groups that the graph holds cover
+        # all replicas, the argument's groups do too.
         if groups_node is None and all(
-            self._covers_all_replicas(constant) for constant in self._find_constant_groups()
+            self._covers_all_replicas(constant) for constant in self._list_constant_groups()
         ):
-            return self._all_groups  # A function's gradient gets its groups from that function.
+            return self._all_groups
         if groups_node is None or groups_node.op != "Const":
             raise ModelFnValueError(
                 f"{traced_code()}: the groups of a sum over replicas must be constant (got a computed group_assignment of "
@@ -228,7 +234,7 @@ class _Lowering:
             )
         return groups
 
-    def _find_constant_groups(self) -> Iterator[tf.compat.v1.NodeDef]:
+    def _list_constant_groups(self) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the constant nodes that hold the groups of sums."""
         for nodes in _list_bodies(self._graph_def):
             names = {find_producer(node.input[1]) for node in nodes if _is_sum(node)}

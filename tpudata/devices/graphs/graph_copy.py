@@ -20,7 +20,7 @@ def copy_graph(
 
     Args:
         graph_def: the `GraphDef`, with its library of functions.
-        feeds: tensors that replace tensors of the graph, by the replaced name.
+        feeds: tensors that replace tensors of the graph, by the name of the replaced tensor.
         tensors: names of the tensors to return.
         operations: names of operations that run before the returned tensors.
 

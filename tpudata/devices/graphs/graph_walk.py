@@ -28,7 +28,7 @@ _Item = TypeVar("_Item", bound=Hashable)
 
 
 def walk_graph(starts: Iterable[_Item], follow: Callable[[_Item], Iterable[_Item]]) -> dict[_Item, None]:
-    """Return all items that can be reached from `starts`, including these, as the keys of a dict in a deterministic order.
+    """Return all items that can be reached from `starts`, including `starts`, as the keys of a dict in a deterministic order.
 
     Args:
         starts: items at which the walk begins.
@@ -53,7 +53,7 @@ def find_needed_operations(
     Args:
         operations: operations at which the walk begins.
         inputs: names of fed tensors; the operations that compute them are not needed.
-        waits_for: predicate of a control input: whether operations need it; None if they need all their control inputs.
+        waits_for: predicate that returns whether operations need a control input; None if all control inputs are needed.
     """
 
     def is_waited_for(operation: tf.Operation) -> bool:

@@ -2,8 +2,8 @@
 
 In a v1 program, train_op depends on everything that a training step changes. The layers and optimizers of Keras 3, and the
 optimizers of tf_keras, assign to their variables when they are called, and return nothing that train_op could depend on. Their
-assignments are part of the step nevertheless. The layers of tf_keras behave as in TensorFlow's
-Estimator: model_fn runs their `updates`.
+assignments are part of the step nevertheless. The layers of tf_keras behave as in TensorFlow's Estimator: model_fn runs their
+`updates`.
 """
 
 import traceback
@@ -21,7 +21,7 @@ _METRIC_FOLDERS = ("/keras/src/metrics/",)
 
 
 class KerasConditions:
-    """Base of graphs in which conditions and loops made by Keras run all effects inside them; others run what they return."""
+    """Base of graphs in which a condition or loop made by Keras runs all effects inside; any other runs what its results need."""
 
     @property
     def _add_control_dependencies(self) -> bool:
@@ -37,7 +37,7 @@ def find_keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operati
     """Return the operations with side effects that Keras 3 and tf_keras' optimizers added to a graph, in order.
 
     Args:
-        graph: the graph.
+        graph: graph of a step, whose operations have the tracebacks of the code that made them.
         names: operation names in the KERAS_UPDATES collections of its traces.
     """
     updates = set(names)

@@ -35,10 +35,10 @@ def is_keras_seed(name: str, dtype: tf.DType) -> bool:
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Reset Keras' numbers of names and its random draws inside the context, and restore them afterwards.
 
-    Nothing changes if Keras is not imported, or if its version stores the state elsewhere.
+    The numbers do not change if Keras is not imported, or if its version stores them elsewhere.
 
     Args:
-        seed: seed of draws inside the context, of Python's `random` as well; None leaves the generators unchanged.
+        seed: seed of Python's `random` and of tf_keras' generator inside the context; None leaves both unchanged.
     """
     keras_state = {name: _get_attribute(name) for name in _ATTRIBUTES}
     _set_attributes(dict.fromkeys(_ATTRIBUTES))  # Keras makes new state for an attribute that is None.

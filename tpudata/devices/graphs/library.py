@@ -53,7 +53,7 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str])
 
     Args:
         graph_def: the `GraphDef`, which is changed.
-        names: new names by the old ones.
+        names: new names by the old names.
     """
     for function in graph_def.library.function:
         function.signature.name = names.get(function.signature.name, function.signature.name)
@@ -115,8 +115,8 @@ def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
 
     Args:
         functions: all `FunctionDef`s of the library; the runtime counts registrations of equal ones.
-        graph: graph that calls the functions. They are removed once the outermost traced function around this graph is garbage
-            collected.
+        graph: graph that calls the functions. They are removed once this graph, or the outermost traced function around it, is
+            garbage collected.
     """
     while isinstance(getattr(graph, "outer_graph", None), FuncGraph):
         graph = graph.outer_graph

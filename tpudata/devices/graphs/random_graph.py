@@ -1,7 +1,7 @@
 """Random operations of a scratch graph, rewritten so that their draws depend on the step.
 
 A seeded stateful operation keeps a counter in its kernel, which starts at 0 in every process. Its replacement takes the step
-instead, so that training resumed at step n draws as an uninterrupted one.
+instead, so that training that resumes at step n draws as uninterrupted training does.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ def draw_by_step(
     """Return a graph in which random operations draw by the step.
 
     Without `replica`, seeded uniform and normal operations repeat a session's draws for that step; unseeded and other random
-    operations, and those in loops, conditions and functions, are unchanged. With `replica`, all random operations become
+    operations, and all in loops, conditions and functions, are unchanged. With `replica`, all random operations become
     stateless ones that XLA compiles. They draw by seed, step and replica, so their numbers differ between replicas and from a
     session's.
 
@@ -44,7 +44,7 @@ def draw_by_step(
     for node in graph_def.node:
         is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)
         nodes, definition = rewrite_node(node, scope) if is_seeded else ([node], None)
-        # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
+        # New nodes take the place of the old node: nodes are imported in this order, which is also the order of their effects.
         rewritten_graph.node.extend(nodes)
         if definition is not None:
             definitions[definition.signature.name] = definition

@@ -24,7 +24,7 @@ def make_variable(create: Callable[..., tf.Variable], **kwargs: Any) -> tf.Varia
     # A metric of Keras counts the rows of its replica, and its counts are added up when they are read.
     if reduction is not None and not is_called_by_keras_metric():
         for name in _ASSIGNMENTS:
-            setattr(variable, name, _reduce_assignments(variable, getattr(variable, name), reduction))
+            setattr(variable, name, _make_reducing_method(variable, getattr(variable, name), reduction))
     return variable
 
 
@@ -42,10 +42,10 @@ def find_reduction(variable: object) -> tf.distribute.ReduceOp | None:
     return None if aggregation is None else _REDUCTIONS.get(tf.VariableAggregation(aggregation.value))
 
 
-def _reduce_assignments(
+def _make_reducing_method(
     variable: tf.Variable, assign: Callable[..., Tensors], reduction: tf.distribute.ReduceOp
 ) -> Callable[..., Tensors]:
-    """Return a method of a variable that assigns the reduced values of the replicas.
+    """Return a method that reduces the values of the replicas, and passes the result to the variable's method `assign`.
 
     Raises:
         ModelFnValueError: the method is called, and would assign a mean of integers.

@@ -74,10 +74,14 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
         args: Sequence[Tensors] = (),
         kwargs: Mapping[str, Tensors] | None = None,
     ) -> Tensors:
-        """Call `merge_fn` with the strategy and this replica's arguments, outside of the replica's context."""
+        """Call `merge_fn` with a strategy and this replica's arguments, outside of the replica's context.
+
+        Functions of MERGING_MODULES get the outer strategy, under which they reduce nothing, unless their first argument is a
+        variable whose assignments are reduced. These and all other functions get the strategy of the replicas.
+        """
         # A moving average passes its variable first. Other modules may pass anything, so their arguments are not looked at.
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
-            # These modules reduce values only under a strategy; TensorFlow's TPUEstimator had none.
+            # TensorFlow's TPUEstimator had no strategy, without which these modules reduce nothing.
             with hide_replicas():
                 return tf.distribute.get_replica_context().merge_call(merge_fn, args, kwargs)
         return super().merge_call(merge_fn, args, kwargs)
@@ -136,7 +140,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def reduce_to(
         self, reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor, destinations: object, options: object = None
     ) -> tf.Tensor:
-        """Return the sum or mean over the replicas; each replica gets it, whatever the destinations."""
+        """Return the sum or mean over the replicas; each replica gets the result, whatever the destinations."""
         del destinations, options
         return _reduce(reduce_op, value, self._count)
 
@@ -214,7 +218,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         return self._count
 
     def _use_merge_call(self) -> bool:
-        return False  # Compiled strategies do not use it either.
+        return False  # Compiled strategies do not use merge calls either.
 
     def _in_multi_worker_mode(self) -> bool:
         return False
@@ -232,13 +236,13 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     def _gather_to_implementation(
         self, value: tf.Tensor, destinations: object, axis: int, options: object
     ) -> tf.Tensor:
-        """Return the tensors of all replicas, concatenated along an axis; each replica gets them."""
+        """Return the tensors of all replicas, concatenated along an axis, to each replica, whatever the destinations."""
         del destinations, options
         return gather_replicas(value, axis, self._replica, self._count)
 
 
 def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor | tf.IndexedSlices, count: int) -> tf.Tensor:
-    """Return the sum or mean of a tensor over `count` replicas; integer means round down."""
+    """Return the sum or mean of a tensor over `count` replicas; means of integers are rounded down."""
     name = reduce_op.upper() if isinstance(reduce_op, str) else reduce_op.name
     total = sum_replicas(value, count)
     if name == _ReduceOp.SUM.name:

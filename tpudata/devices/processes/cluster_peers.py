@@ -4,8 +4,9 @@ Numbers are exchanged without the devices, so an exchange neither waits for a lo
 
 jax offers nothing that fits (0.10.2 and 0.12.0, processes with CPU devices):
 
-- Its coordination service, with its store of keys and `live_devices`, aborts all processes once the first is killed, also with
-  `jax_enable_recoverability`; without that, once any is. Its client's private `missed_heartbeat_callback` aborts as well.
+- Its coordination service, with its store of keys and `live_devices`, aborts all processes once the first is killed, even with
+  `jax_enable_recoverability`, and without this option once any is killed. Its client's private `missed_heartbeat_callback` aborts
+  as well.
 - `multihost_utils.process_allgather` and the like are collectives of the devices. Gloo matches these by their order alone: next
   to a step that another thread runs on the same devices, they hang, or abort a process. Their errors name no process, and a
   process that computes or waits for a TPU would not notice the end of another.
@@ -37,7 +38,7 @@ from tpudata.tensor_types import Tensors
 _log = logging.getLogger("tpudata")
 # Kinds of messages.
 _SUM, _MIN, _BYTES = b"s", b"m", b"b"
-# Largest message that the first process gets, which has numbers, and that the others get, which may have values of variables.
+# Largest message to the first process, which has numbers, and from the first process, which may have values of variables.
 _MAX_BYTES_OF_NUMBERS, _MAX_BYTES_OF_VALUES = 1 << 20, 1 << 36
 # The devices may notice the end of a process earlier than the connections, by up to this time.
 _NOTICE_SECONDS = 3.0
@@ -48,8 +49,9 @@ class ClusterPeers(Peers):
     """The processes of a cluster.
 
     Args:
-        group: the processes.
-        connections: a connection to each other process by its index, in the first process; in the others, one to the first.
+        group: the processes, and which of them this one is.
+        connections: in the first process, a connection to each other process by its index; in any other process, its connection to
+            the first process by the index 0.
         stuck_seconds: seconds after which `limit_wait` ends this process, if another one has ended.
     """
 
@@ -64,7 +66,7 @@ class ClusterPeers(Peers):
         self._peer_ended = threading.Event()
         self._end_description = ""
         self._wait_start: float | None = None
-        # The others send only numbers to the first process, which may send them values of variables.
+        # Other processes send only numbers to the first process, which may send values of variables to them.
         most_bytes = _MAX_BYTES_OF_NUMBERS if self.is_chief else _MAX_BYTES_OF_VALUES
         self._links = {
             number: Link(connection, most_bytes, self._record_end, functools.partial(self._handle_end, number))
@@ -84,11 +86,11 @@ class ClusterPeers(Peers):
 
     def broadcast_bytes(self, data: bytes) -> bytes:
         """Return the chief's bytes in every process; every process must call this."""
-        # The others send nothing; the chief replies with its bytes.
+        # The other processes send no bytes; the chief replies with its bytes.
         return self._exchange(_BYTES, b"", lambda _: data)
 
     def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:
-        """Return the chief's values of tensors in every process; shapes and dtypes must be equal in all."""
+        """Return the chief's values, as tensors, in every process; names, shapes and dtypes must be equal in all processes."""
         return {name: self._broadcast_value(value) for name, value in values.items()}
 
     def _broadcast_value(self, value: Tensors) -> tf.Tensor:
@@ -129,7 +131,7 @@ class ClusterPeers(Peers):
             self._wait_start = None
 
     def close(self) -> None:
-        """Announce to the others that this process ends; do nothing in a forked child."""
+        """Announce to the other processes that this one ends; do nothing in a forked child."""
         if os.getpid() == self._pid:
             for link in self._links.values():
                 link.close()
@@ -178,7 +180,7 @@ class ClusterPeers(Peers):
         return data
 
     def _handle_end(self, process: int, has_announced: bool) -> None:
-        """Record the end of a process; the first process also notifies the others."""
+        """Record the end of a process; the first process also notifies the remaining processes."""
         ending = "has ended" if has_announced else "was killed or cannot be reached"
         description = f"{self._group.names[process]} {ending}".encode()
         self._record_end(description)
@@ -227,5 +229,5 @@ class ClusterPeers(Peers):
 
 
 def _forget_frames(error: Exception) -> None:
-    """Clear the frames of an error: if they hold an iterator over data whose input calls Python, it would deadlock at exit."""
+    """Clear the frames of an error: an iterator that they hold would deadlock at exit if its input calls Python."""
     traceback.clear_frames(error.__traceback__)

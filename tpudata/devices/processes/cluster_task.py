@@ -120,7 +120,7 @@ class ClusterTask:
                 f"{_WHERE}: got the task type {_shorten(task_type)} (expected the name of a job). Fix it."
             )
         if task_type == "evaluator":
-            # It reads the checkpoints of the others, and neither knows nor joins them.
+            # An evaluator reads the cluster's checkpoints, and neither knows nor joins its tasks.
             return cls({}, task_type, index, config.get("service"))
         if not cluster and task_type != "worker":
             raise ClusterConfigError(
@@ -139,7 +139,7 @@ class ClusterTask:
 
     @property
     def is_in_cluster(self) -> bool:
-        """Whether this task trains together with others."""
+        """Whether this task trains together with other tasks."""
         return self.num_workers > 1 or self.num_parameter_servers > 0
 
     @property
@@ -169,7 +169,7 @@ class ClusterTask:
 
     @property
     def global_id(self) -> int | None:
-        """Index of this task among the chief, workers and parameter servers; None for an evaluator."""
+        """Index of this task among all tasks of the cluster that are not evaluators; None for an evaluator."""
         if self.task_type == "evaluator":
             return None
         if self.coordinator_address is not None:

@@ -1,7 +1,7 @@
 """The devices that jax finds: cores of a TPU, GPUs, or any number of CPU devices.
 
-jax starts all its devices at the first call that needs one. The number of CPU devices must be set before that, by the process-wide
-option `jax_num_cpu_devices`.
+jax starts all its devices at the first call that needs a device. The number of CPU devices must be set before that call, by the
+process-wide option `jax_num_cpu_devices`.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ def import_jax(feature: str) -> ModuleType:
     """Import jax, and return the module.
 
     Args:
-        feature: the feature that needs it, for the message.
+        feature: the feature that needs jax, for the message.
 
     Raises:
         MissingExtraError: jax is not installed.
@@ -55,7 +55,7 @@ def has_started() -> bool:
 
 
 def make_cpu_devices(count: int) -> None:
-    """Let jax make at least `count` CPU devices as it starts; do nothing if it has started."""
+    """Let jax make at least `count` CPU devices when it starts; do nothing if it has started."""
     import jax
 
     if not has_started() and getattr(jax.config, _CPU_DEVICES) < count:
@@ -66,7 +66,7 @@ def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
     """Return `num_replicas` jax devices of this machine: GPUs if jax finds enough, else CPU devices.
 
     Raises:
-        UsageError: jax has already started with fewer CPU devices.
+        UsageError: jax has already started with fewer CPU devices, or cannot start CPU devices.
         MissingExtraError: jax is not installed.
     """
     import_jax(f"TPUConfig(num_replicas={num_replicas})")
@@ -75,10 +75,10 @@ def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
 
 
 def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]:
-    """Return the first jax devices of each process, in the order of the processes, chosen as in `find_local_devices`.
+    """Return the first `per_process` jax devices of each process, in the processes' order: GPUs if there are enough, else CPUs.
 
     Raises:
-        UsageError: jax has started with fewer CPU devices.
+        UsageError: jax has started with fewer CPU devices, or cannot start CPU devices.
     """
     gpus = _select_first(_list_devices("gpu"), per_process, processes)
     if gpus:
@@ -142,7 +142,7 @@ def _list_devices(platform: str) -> list["jax.Device"]:
 
 
 def _select_first(devices: Iterable["jax.Device"], count: int, processes: int) -> tuple["jax.Device", ...]:
-    """Return the first `count` devices of each process; () if a process has fewer, or none at all."""
+    """Return the first `count` devices of each process; () if one of the `processes` has fewer."""
     by_process: dict[int, list[jax.Device]] = {}
     for device in _sort_devices(devices):
         by_process.setdefault(device.process_index, []).append(device)

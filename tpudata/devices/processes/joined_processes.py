@@ -1,4 +1,4 @@
-"""Joining the processes of a run: they meet, and `jax.distributed` makes the devices of all processes known to each.
+"""Joining the processes of a run: they meet, and `jax.distributed` makes the devices of all processes known to each process.
 
 With jax's service, all processes would abort with a stack trace once the first has ended, and each would wait for all others at its
 exit. CPUs and TPUs need the service only until the devices are connected, so it is shut down then, and `ClusterPeers` notices if a
@@ -39,7 +39,7 @@ _STARTED = (
     "{}: jax has started before this process joined the cluster. Make the estimator, or call tpu_system, before the first use of "
     "jax."
 )
-# Short, as all processes already run when jax joins them.
+# Short, since all processes already run when jax joins them.
 _JOIN_SECONDS = 120
 _HEARTBEAT_SECONDS = 30
 _PLATFORMS_WITH_SERVICE = ("gpu", "cuda", "rocm")
@@ -67,10 +67,10 @@ _joining = threading.Lock()
 
 
 def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: float) -> JoinedProcesses:
-    """Join the processes of a group, and wait for all of them; later calls return the first one's result.
+    """Join the processes of a group, and wait for all of them; later calls return the first call's result.
 
     Args:
-        group: the processes.
+        group: the processes, and which of them this one is.
         devices_per_process: number of devices of each process, or None for the cores of a TPU.
         timeout_seconds: largest number of seconds to wait.
 
@@ -120,7 +120,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
 def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
     """Raise UsageError if processes request different numbers of devices; called before jax makes them."""
-    # In one exchange: a maximum is the minimum of the negative numbers.
+    # In one exchange: a maximum is the negated minimum of the negated numbers.
     least, minus_most = peers.min_numbers([devices_per_process, -devices_per_process])
     if least != -minus_most:
         raise UsageError(
@@ -133,7 +133,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
     """Let jax join the processes, which all run by now.
 
     Raises:
-        ClusterError: jax could not connect to the others.
+        ClusterError: jax could not connect to the other processes.
     """
     config = jax.config
     # CPU devices of several processes exchange values by gloo.
@@ -168,7 +168,7 @@ def _connect_devices(
     """Connect the devices, and shut down jax's service if they do not need it; return them in the order of the processes.
 
     Args:
-        jax: the module.
+        jax: the module `jax`, which has joined the processes.
         peers: the connected processes.
         origin: what describes the processes, such as "TF_CONFIG", for messages.
         devices: devices of all processes.

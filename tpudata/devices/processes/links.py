@@ -103,7 +103,7 @@ class Link:
                     self._on_notice(data)
                 else:
                     self._inbox.put((kind, data))
-        # In this order, as callers that `receive` wakes describe the end that `_on_end` records.
+        # In this order, because callers that `receive` wakes describe the end that `_on_end` records.
         self._on_end(is_announced)
         self._inbox.put(None)
 

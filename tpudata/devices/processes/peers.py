@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 from tpudata.tensor_types import Tensors
 
-# Made once, as each loop enters it, and making it takes as long as entering it.
+# Made once, since each loop enters it, and making it takes as long as entering it.
 _NO_WAIT = contextlib.nullcontext()
 
 
@@ -35,7 +35,7 @@ class Peers:
         return list(numbers)
 
     def any(self, flag: bool) -> bool:
-        """Return whether the flag is set in any process."""
+        """Return whether the flag is set in any process; every process must call this."""
         return bool(self.sum_numbers([int(flag)])[0])
 
     def broadcast_number(self, number: int) -> int:
@@ -47,7 +47,7 @@ class Peers:
         return data
 
     def broadcast_values(self, values: Mapping[str, Tensors]) -> dict[str, Tensors]:
-        """Return the chief's values of tensors in every process; shapes and dtypes must be equal in all."""
+        """Return the chief's values of tensors in every process; names, shapes and dtypes must be equal in all processes."""
         return dict(values)
 
     @contextlib.contextmanager
@@ -56,5 +56,5 @@ class Peers:
         yield
 
     def limit_wait(self) -> AbstractContextManager[None]:
-        """End this process if code inside waits for devices after another process has ended; they would wait for ever."""
+        """End this process if code inside waits for devices after another process has ended: the wait may never end."""
         return _NO_WAIT

@@ -1,9 +1,10 @@
 """Meeting of the processes of a run, before jax joins them.
 
-jax (0.10.2, 0.12.0) waits for the others inside its runtime, where neither SIGTERM nor Ctrl-C reaches Python, prints nothing, and
-aborts at its limit or if two processes have one number; two runs with one address would share their port. So the first process
-listens at the coordinator's address, which jax's own service takes afterwards, and the others connect to it. Each then
-knows who is missing. The connections remain: the processes use them to agree (cluster_peers.py) and to notice the end of one.
+jax (0.10.2, 0.12.0) waits for other processes inside its runtime, where neither SIGTERM nor Ctrl-C reaches Python, prints nothing,
+and aborts at its limit or if two processes have one number; two runs with one address would share their port. So the first process
+listens at the coordinator's address, which jax's own service takes afterwards, and the other processes connect to it. Each
+process then knows who is missing. The connections remain: the processes use them to agree (cluster_peers.py) and to notice the
+end of a process.
 
 The protocol is lines of text: an arriving process sends `tpudata NUMBER COUNT`; the first process answers with `missing NAMES`,
 again whenever that changes, `no REASON`, or, to all at once, `go`. Any other connection is a stranger: it is closed
@@ -39,7 +40,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
     """Wait until all processes of a group run.
 
     Args:
-        group: the processes.
+        group: the processes, and which of them this one is.
         timeout_seconds: largest number of seconds to wait.
 
     Returns:
@@ -47,7 +48,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
         first process by the index 0.
 
     Raises:
-        ClusterError: a process did not start in time, or this one's port is in use.
+        ClusterError: a process did not start in time, or the first process cannot listen at its port.
         UsageError: two processes have the same index, or disagree about the number of processes.
     """
     wait_log = _WaitLog(group, timeout_seconds)
@@ -55,7 +56,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
 
 
 class _WaitLog:
-    """Time that this process waits for others: logs the wait, and limits it."""
+    """Time that this process waits for other processes: logs the wait, and limits it."""
 
     def __init__(self, group: ProcessGroup, timeout_seconds: float) -> None:
         self._group = group
@@ -121,7 +122,7 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
         _send_line(arrived, "go")
         for newcomer in newcomers:
             newcomer.close()
-        connections.pop_all()  # They stay open.
+        connections.pop_all()  # Leaves the connections of `arrived` open.
     wait_log.end()
     return arrived
 
@@ -167,7 +168,7 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
         if reason:
             connection.sendall(f"no {reason}\n".encode())
             return False
-    except (OSError, ValueError):  # The connection has ended, or it is not a line of this protocol.
+    except (OSError, ValueError):  # The connection has ended, or its bytes are not a line of this protocol.
         return False
     arrived[number] = connection
     return True
@@ -190,7 +191,7 @@ def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
 
 
 def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
-    """Return a connection to the first process, made by a thread, as the look-up of a host may block for long."""
+    """Return a connection to the first process; a thread makes it, because the look-up of a host may block for long."""
     connected: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
     has_ended = threading.Event()
 
@@ -256,7 +257,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
 
 @contextlib.contextmanager
 def _listen(group: ProcessGroup) -> Iterator[socket.socket]:
-    """Listen at the coordinator's port inside the context; raise ClusterError if it is in use."""
+    """Listen at the coordinator's port inside the context; raise ClusterError if the port is in use or not allowed."""
     try:
         server = _create_server(split_address(group.coordinator)[1])
     except OSError as error:
@@ -270,7 +271,7 @@ def _listen(group: ProcessGroup) -> Iterator[socket.socket]:
 
 
 def _create_server(port: int) -> socket.socket:
-    """Listen at a port, for IPv6 as well if this machine has it."""
+    """Return a socket that listens at a port, for IPv6 as well if this machine has it."""
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -282,6 +283,6 @@ def _create_server(port: int) -> socket.socket:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of HOST:PORT, with brackets around a host of IPv6 or without."""
+    """Return the host and the port of HOST:PORT; grpc:// before it and brackets around a host of IPv6 are dropped."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     return host.strip("[]"), int(port)

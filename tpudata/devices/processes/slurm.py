@@ -78,7 +78,7 @@ def _choose_port() -> int:
 
 
 def _read_variable(*names: str) -> str:
-    """Return the text of the first variable SLURM_NAME that is set; raise UsageError if none is."""
+    """Return the text of the first variable SLURM_NAME that is set; raise UsageError if no such variable is set."""
     for name in names:
         if f"SLURM_{name}" in os.environ:
             return os.environ[f"SLURM_{name}"]
@@ -89,7 +89,7 @@ def _read_variable(*names: str) -> str:
 
 
 def _read_number(*names: str) -> int:
-    """Return the number in the first variable SLURM_NAME that is set; raise UsageError if none is, or it has no number."""
+    """Return the number in the first variable SLURM_NAME that is set; raise UsageError without a variable or a number in it."""
     text = _read_variable(*names)
     if not re.fullmatch(r"[0-9]{1,12}", text):
         name = next(name for name in names if f"SLURM_{name}" in os.environ)
@@ -120,12 +120,12 @@ def _parse_hosts(text: str) -> list[str]:
 
 
 def _expand_ranges(ranges: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of ranges such as "01-03,7" in the node list `text`."""
+    """Return the zero-padded numbers of ranges such as "01-03,7"; `text` is the whole node list, for the message."""
     return [number for piece in ranges.split(",") for number in _expand_range(piece, text)]
 
 
 def _expand_range(piece: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of one range, such as "01-03" or "7", in the node list `text`.
+    """Return the zero-padded numbers of one range, such as "01-03" or "7"; `text` is the whole node list, for the message.
 
     Raises:
         UsageError: the piece is not such a range, or the range is too long.

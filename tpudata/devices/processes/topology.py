@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import jax
 
 _LOCAL = "local"
-# Seconds that a process waits for others.
+# Seconds that a process waits for the other processes.
 JOIN_TIMEOUT_SECONDS = 7200
 
 
@@ -90,7 +90,7 @@ def join_cluster(
     Args:
         task: the task of this process.
         num_replicas: number of devices of each process; None for one.
-        timeout_seconds: largest number of seconds to wait for the others.
+        timeout_seconds: largest number of seconds to wait for the other processes.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.

@@ -1,4 +1,4 @@
-"""The workers of the TPU pod to which this machine belongs, found as jax does: by variables or the metadata of a TPU VM."""
+"""The workers of the TPU pod to which this machine belongs, from variables or a TPU VM's metadata, where jax finds them, too."""
 
 import os
 import urllib.error
@@ -42,7 +42,7 @@ def find_pod_group() -> ProcessGroup | None:
     if not endpoints and count_chips() and "TPU_SKIP_MDS_QUERY" not in os.environ:
         endpoints, worker_id = _fetch_metadata("worker-network-endpoints"), _fetch_metadata("agent-worker-number")
     hosts = [_parse_host(endpoint) for endpoint in (endpoints or "").split(",")]
-    # One host, or settings that do not name one worker of several: this machine's chips alone.
+    # With one host, or settings that do not name one worker of several, the program uses this machine's chips alone.
     if len(hosts) < 2 or not worker_id or not worker_id.isdecimal() or int(worker_id) >= len(hosts):
         return None
     names = tuple(f"worker {index} ({host})" for index, host in enumerate(hosts))

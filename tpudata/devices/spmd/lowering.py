@@ -27,8 +27,8 @@ class ReplicaProgram:
             results, followed by the new values of `updates`.
         inputs: shapes and dtypes of the inputs.
         results: shapes and dtypes of the results.
-        variables: names of the variables that it reads or writes.
-        updates: names of the variables that it writes, in the order of their new values.
+        variables: names of the variables that the function reads or writes, in the order of the program's arguments.
+        updates: names of the variables that the function writes, in the order of their new values.
     """
 
     exported: jax.export.Exported
@@ -61,12 +61,13 @@ def lower(
 
     Args:
         function: function of tensors, which returns a flat sequence of tensors and may read and assign to variables.
-        specs: specs of its arguments, with static shapes.
-        variables: `tf.Variable`s that it uses, by name.
+        specs: specs of the function's arguments, with static shapes.
+        variables: `tf.Variable`s that the function may use, by name.
 
     Raises:
         ModelFnValueError: XLA cannot compile an operation, a shape depends on values, a result has strings, or the function uses
             tensors or variables from outside.
+        UsageError: this version of jax is not supported.
     """
     code = traced_code()
     compiled = tf.function(function, jit_compile=True, autograph=False)
@@ -96,7 +97,7 @@ def lower(
     shape_message = _describe_dynamic_shape(graph.outputs)
     if shape_message:
         raise ModelFnValueError(shape_message)
-    # A size that depends on values inside the function, although all results have static shapes.
+    # A size inside the function may depend on values although all results have static shapes.
     if _DYNAMIC_SIZE in serialized:
         match = _DYNAMIC_SIZE_NODE.search(lowered(stage="hlo"))
         name = "" if match is None else f" of {match[1]!r}"
@@ -116,7 +117,7 @@ def lower(
 
 
 def _describe_dynamic_shape(outputs: Sequence[tf.Tensor]) -> str:
-    """Return the error message for the first result without a static shape; "" if all have one."""
+    """Return the error message for the first result without a static shape; "" if all results have static shapes."""
     for tensor in outputs:
         if not tensor.shape.is_fully_defined():
             return (

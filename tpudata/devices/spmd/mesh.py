@@ -35,7 +35,7 @@ def split_rows(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
     """Return an array [replicas, ...] with a row on each device.
 
     Args:
-        mesh: the devices.
+        mesh: the devices, in the order of the replicas.
         rows: values (NumPy) of this process's replicas, in order.
     """
     parts = [

@@ -23,13 +23,13 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Variables of a program, by how it treats them.
+    """Variables of a program, in three groups that the program treats differently.
 
     Attributes:
         written: variables with one value for all replicas that the program writes; their arrays are donated.
-        read: variables with one value that it only reads.
+        read: variables with one value for all replicas that the program only reads.
         per_replica: variables with a separate value on each replica; their arrays are donated.
-        diverging: variables of `written` for which replicas compute different values; all take the first replica's value.
+        diverging: variables of `written` for which replicas may compute different values; all replicas take the first one's value.
     """
 
     written: tuple[str, ...]
@@ -42,7 +42,7 @@ class Layout:
         """Return the layout of a program.
 
         Args:
-            program: the program.
+            program: the program, which says what variables it reads and writes.
             per_replica: names of variables with a separate value on each replica.
             diverging: names of variables for which replicas may compute different values.
         """
@@ -65,7 +65,8 @@ class _LoopState(NamedTuple):
 
     Attributes:
         step_index: number of steps done.
-        goes_on: scalar bool, whether the last loss was not NaN; None for a program of a single step.
+        goes_on: scalar bool, whether to run another step: False after a loss of NaN; None before the step of a program without a
+            loop.
         written, per_replica: arrays of the layout's first and third group.
         losses: float32 [capacity].
         global_steps: int64 [capacity], -1 for steps that are not done.
@@ -87,11 +88,11 @@ class LoopOutput(NamedTuple):
     """Output of a loop of steps.
 
     Attributes:
-        goes_on: scalar bool, whether no loss was NaN; None for a program of a single step.
+        goes_on: scalar bool, whether to run further loops: False after a loss of NaN; None for a program of a single step.
         report: int64 [2, capacity], decoded by `read_report`. The first row has the global step after each step, -1 for steps
-            that were not done; the second has the bits of the losses. They are one array, as fetching a second array from 8 devices
-            takes as long as fetching 10 variables.
-        finite: bool [checked], whether all values of each checked variable are finite; None if none is checked.
+            that were not done; the second has the bits of the losses. The rows are one array, since fetching a second array from 8
+            devices takes as long as fetching 10 variables.
+        finite: bool [checked], whether all values of each checked variable are finite; None if no variable is checked.
         fetched: values [replicas, ...] of the last step.
         step_values: values [capacity, replicas, ...] of each step.
     """
@@ -120,13 +121,13 @@ def compile_loop(
     """Compile a loop of steps on all devices, without Python between them.
 
     Args:
-        program: a step: a function of the replica's index (int32 scalar) and the batch that returns the loss (float32 scalar), the
-            values to fetch from the last step, and the values to return from each step.
+        program: a step: a function of the replica's index (int32 scalar), the batch, and arrays that every step gets. It returns
+            the loss (float32 scalar), the values to fetch from the last step, and the values to return from each step.
         layout: layout of its variables.
         mesh: the devices.
-        capacity: largest number of steps; None for exactly one, which runs without a loop and without copies of its variables.
+        capacity: largest number of steps; None for exactly one step, which runs without a loop and without copies of its variables.
         checked: names of the variables whose values must remain finite.
-        num_fetched: number of the values to fetch.
+        num_fetched: number of the values to fetch from the last step, the first that a step returns after the loss.
 
     Returns:
         A function of the arrays of the layout's three groups; whether to run any step (scalar bool; None for a single step); the
@@ -237,11 +238,11 @@ def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str],
         final: state after the last step.
         layout: layout of the program's variables.
         checked: names of the variables whose values must remain finite.
-        has_loop: whether a NaN can end a loop; a single step has no `goes_on`.
+        has_loop: whether the program is a loop, which a NaN can end; the output of a single step has no `goes_on`.
     """
     names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
     final_values = dict(zip(names, arrays, strict=True))
-    # A variable that the program does not write is not checked again.
+    # A variable that the program does not write keeps its value, which counts as finite.
     finite = [jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked]
     loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
     return LoopOutput(
@@ -332,8 +333,8 @@ def _run_replica_step(
     """Run one step of this replica; return the new values of the layout's first and third group, and the results.
 
     Args:
-        program: the step.
-        layout: layout of its variables.
+        program: the step, a function of the replica's index and `inputs`.
+        layout: layout of the step's variables.
         replica: index of this replica (int32 scalar).
         inputs: inputs of the program after the index.
         read_values: values of the layout's second group, by name.
@@ -346,7 +347,7 @@ def _run_replica_step(
         **dict(zip(layout.per_replica, per_replica, strict=True)),
     }
     results, updates = program([replica, *inputs], values)
-    # Sorted, as all processes must build the same program.
+    # Sorted, since all processes must build the same program.
     values |= updates | _take_first_replica({name: updates[name] for name in sorted(layout.diverging)})
     return tuple(values[name] for name in layout.written), tuple(values[name] for name in layout.per_replica), results
 

@@ -28,7 +28,7 @@ class DeviceVariables:
 
     Args:
         mesh: as the attribute.
-        variables: the `tf.Variable`s by name; more may be added to it later.
+        variables: the `tf.Variable`s by name; more may be added to this mapping later.
     """
 
     def __init__(self, mesh: Mesh, variables: Mapping[str, tf.Variable]) -> None:
@@ -56,7 +56,7 @@ class DeviceVariables:
 
     def replace(self, names: Sequence[str], arrays: Sequence[jax.Array]) -> None:
         """Set the values of variables to results of a step."""
-        # Results of the same sequence of names, compared by identity, replace the last ones, and need not be stored first.
+        # Results of the same sequence of names, compared by identity, replace the last results, which need not be stored first.
         if names is not self._last_results[0]:
             self._store_results()
             self._result_names = frozenset(names)
@@ -99,7 +99,7 @@ class ReplicaVariables(DeviceVariables):
     """Variables with a separate value on each replica, such as the sums of metrics.
 
     On the host, a variable has the values of this process's replicas, reduced by its aggregation: their sum or mean, or else the
-    value of the first replica. The arguments are those of DeviceVariables.
+    value of the first replica. Takes the arguments of DeviceVariables.
     """
 
     def _transfer(self, variable: tf.Variable) -> jax.Array:
@@ -150,7 +150,7 @@ class DeviceState:
         self.shared = shared
 
     def run(self, layout: Layout, program: Callable[..., tuple[DeviceArrays, DeviceArrays, _T]]) -> _T:
-        """Run a program on the arrays of its layout, store the arrays that it returns, and return its other result.
+        """Run a program on the arrays of its layout, store the arrays that the program returns, and return its other result.
 
         Args:
             layout: layout of the program's variables.

@@ -21,8 +21,8 @@ class DeviceFunction:
     """A function of the user's that a mesh of devices runs, one replica on each.
 
     Attributes:
-        variables: the `tf.Variable`s that it uses, by name.
-        writes: names of the variables that it changes.
+        variables: the `tf.Variable`s that the function uses, by name.
+        writes: names of the variables that the function changes.
 
     Args:
         function: a Python function or a `tf.function`.
@@ -75,8 +75,8 @@ class DeviceFunction:
 
         Args:
             call_index: index of this call.
-            tensors: arrays (NumPy), one for each argument: the rows of all replicas of this process if the argument is split, else
-                the array that each replica gets.
+            tensors: arrays (NumPy) in the arguments, in the order of `specs`: the rows of all replicas of this process if the
+                rows are split, else the array that each replica gets.
 
         Returns:
             The results, in the structure that the function returns, as NumPy arrays [replicas of this process, ...].
@@ -88,7 +88,7 @@ class DeviceFunction:
         written, _, results = self._call(
             state.arrays(layout.written),
             state.arrays(layout.read),
-            (),  # No variable has a value of each replica.
+            (),  # No variable has a separate value on each replica.
             split_arrays,
             (*whole_arrays, np.int64(call_index)),
         )

@@ -141,8 +141,8 @@ class TPUSystem:
 
         Raises:
             ModelFnValueError: XLA cannot compile an operation.
-            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, or
-                with `device` and several processes, the function assigns to a variable.
+            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, the
+                function uses a table or an iterator, or with `device` and several processes, it assigns to a variable.
         """
         import jax
 
@@ -174,7 +174,7 @@ class TPUSystem:
     def sync(self) -> None:
         """Copy the values that functions computed into the `tf.Variable`s.
 
-        Until the next `run`, which transfers them to the devices again, the variables can be read, saved and assigned to.
+        Until the next `run`, which transfers the values to the devices again, the variables can be read, saved and assigned to.
         """
         # At most one group of devices has a newer value of a variable: `run` copies it to the host before another group writes.
         for state in self._states.values():
@@ -200,11 +200,11 @@ class TPUSystem:
         """Compile a function for a group of devices, and keep it for further calls.
 
         Args:
-            function: the function.
-            structure: nesting of its arguments.
+            function: the user's function.
+            structure: nesting of the function's arguments.
             specs: spec of each array among the arguments, on one device.
             splits: for each array, whether its rows are split over the devices.
-            devices: the devices.
+            devices: the devices, each of which runs a replica.
         """
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables

@@ -27,17 +27,18 @@ class TracedFunction:
     """The graph of a function of tensors and variables, traced once for one of several replicas.
 
     Attributes:
-        variables: the `tf.Variable`s that it uses, by a unique name.
+        variables: the `tf.Variable`s that the function uses, by a unique name.
         results: structure of the results, a jax `PyTreeDef`.
 
     Args:
         function: a Python function or a `tf.function`.
-        structure: structure of its arguments, a jax `PyTreeDef`.
-        specs: specs of their tensors, with static shapes.
-        num_replicas: number of replicas that run it together.
+        structure: structure of the function's arguments, a jax `PyTreeDef`.
+        specs: specs of the tensors in the arguments, with static shapes.
+        num_replicas: number of replicas that run the function together.
 
     Raises:
-        ModelFnValueError: the function makes a variable at each call, or reduces a dtype that has no sum.
+        ModelFnValueError: the function makes a variable at each call, reduces a dtype that has no sum, or has a sum over replicas
+            or a random operation that XLA cannot compile.
         UsageError: the function uses a table or another resource than variables.
     """
 
@@ -50,7 +51,7 @@ class TracedFunction:
     ) -> None:
         # AutoGraph converts only the user's function, not the wrapper around it.
         tf_function = function if hasattr(function, "get_concrete_function") else tf.function(function)
-        # One for each time that TensorFlow traces; the last one belongs to the graph.
+        # A structure for each time that TensorFlow traces; the last one belongs to the graph.
         result_structures: list[jax.tree_util.PyTreeDef] = []
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -63,7 +64,7 @@ class TracedFunction:
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*INDEX_SPECS, *specs).graph
         except Exception as error:
-            # AutoGraph replaces an error by one with lines of the user's code.
+            # AutoGraph replaces an error by an error with lines of the user's code.
             own_error = find_own_cause(error)
             if own_error is not None:
                 raise own_error from None

@@ -47,11 +47,11 @@ class Fault(enum.Enum):
     """Reason why the compiler made no program.
 
     Attributes:
-        REJECTED: it rejected the program.
+        REJECTED: the compiler rejected the program.
         MEMORY: the program needs more HBM than a device has.
-        CRASH: it ended without an answer.
-        START: it ended before it began to compile.
-        TIME: it took too long.
+        CRASH: the compiler ended without an answer.
+        START: the compiler's process ended before it began to compile.
+        TIME: the compiler took too long.
     """
 
     REJECTED = "rejected"
@@ -65,7 +65,7 @@ class CompilerError(TpudataError):
     """The TPU's compiler did not compile a program.
 
     Attributes:
-        fault: the kind of the reason.
+        fault: reason why there is no program.
     """
 
     def __init__(self, fault: Fault, text: str) -> None:
@@ -124,13 +124,13 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
     """Compile a loop for all devices of a slice.
 
     Args:
-        tpu: the slice.
+        tpu: the slice that the program is for.
         loop: the loop, exported for as many replicas as the slice has devices.
-        effort: a key of EFFORTS: "quick" finds a program that may be slower, and "full" the one that a TPU would run.
+        effort: a key of EFFORTS: "quick" finds a program that may be slower, and "full" the program that a TPU would run.
         time_limit: seconds after which to give up; None for the effort's default.
 
     Raises:
-        CompilerError: the compiler rejected it, ran out of HBM, crashed, took too long or did not start.
+        CompilerError: the compiler rejected the loop, crashed, took too long or did not start, or the loop needs too much HBM.
     """
     limit = _TIME_LIMITS[effort] if time_limit is None else time_limit
     with tempfile.TemporaryDirectory(prefix="tpudata-") as folder_name:
@@ -152,7 +152,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         )
         answer_file = folder / "answer.json"
         if not answer_file.exists():
-            # The child makes this file as it begins to compile.
+            # The child makes the file `lowered` when it begins to compile.
             fault = Fault.CRASH if (folder / "lowered").exists() else Fault.START
             raise CompilerError(fault, _describe_end(exit_code, output))
         answer = json.loads(answer_file.read_text())
@@ -170,7 +170,7 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
     Args:
         folder: folder with the request, into which the program writes its answer.
         environment: environment variables of the program.
-        limit: seconds after which to end it.
+        limit: seconds after which to end the program.
 
     Raises:
         CompilerError: the program took too long.

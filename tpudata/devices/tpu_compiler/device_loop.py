@@ -22,11 +22,11 @@ class DeviceLoop:
     """Exported program of a mode's steps on all replicas.
 
     Attributes:
-        exported: the program.
+        exported: the program, whose arguments and results are flat sequences of arrays.
         axis: name of the mesh's axis.
         partitions: for each argument the elements of its PartitionSpec.
         donated: indices of the arguments whose memory the results take: the variables that change.
-        steps: largest number of steps that it runs.
+        steps: largest number of steps that one run of the program does.
         batch_bytes: bytes of a step's batch on one device.
     """
 
@@ -50,7 +50,7 @@ def export_loop(
     program: ReplicaProgram,
     layout: Layout,
     replicas: int,
-    num_batch: int,
+    num_batch_tensors: int,
     iterations: int | None,
     checked: Sequence[str] = (),
 ) -> DeviceLoop:
@@ -60,13 +60,14 @@ def export_loop(
         program: a step: a function of the replica's index, the tensors of its batch, and tensors that all replicas get.
         layout: layout of its variables.
         replicas: number of replicas.
-        num_batch: number of tensors of the batch.
+        num_batch_tensors: number of tensors of the batch, which come first after the index.
         iterations: largest number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
         checked: names of the variables whose values a loop must keep finite.
     """
     # shard_map accepts a mesh without devices.
     mesh = cast(Mesh, AbstractMesh((replicas,), (AXIS,)))
-    batch_specs, shared_specs = program.inputs[1 : 1 + num_batch], program.inputs[1 + num_batch :]
+    num_split = 1 + num_batch_tensors
+    batch_specs, shared_specs = program.inputs[1:num_split], program.inputs[num_split:]
     batch_bytes = sum(spec.dtype.itemsize * int(np.prod(spec.shape)) for spec in batch_specs)
     steps, loop_arguments = 1, []
     if iterations is None:
@@ -93,7 +94,7 @@ def export_loop(
     # The arguments of variables that change: the first and the third group.
     first_per_replica = len(written) + len(read)
     donated = (*range(len(written)), *range(first_per_replica, first_per_replica + len(per_replica)))
-    # Flat arguments and results, as export cannot serialise all structures.
+    # Flat arguments and results, since export cannot serialise all structures.
     flat_function = jax.jit(
         lambda *arrays: jax.tree.leaves(function(*jax.tree.unflatten(tree, arrays))),
         donate_argnums=donated,

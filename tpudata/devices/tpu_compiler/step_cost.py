@@ -14,8 +14,8 @@ class StepCost:
 
     Attributes:
         mode: a value of ModeKeys.
-        tpu: the slice.
-        effort: effort of the compilation.
+        tpu: the slice that the step is compiled for.
+        effort: effort of the compilation, a key of EFFORTS.
         batch_size: records of a step, of all replicas.
         loop_steps: number of steps in a loop, whose batches are on the devices together.
         batch_bytes: bytes of a step's batch on one device.
@@ -56,7 +56,7 @@ class StepCost:
         return self.loop_steps * self.batch_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Return all numbers as a JSON object."""
+        """Return the numbers as a JSON object, with the mode but without the slice and the effort."""
         compiled = self.compiled
         # JSON has no infinity.
         rate = self.records_per_second if math.isfinite(self.records_per_second) else None
@@ -89,7 +89,7 @@ class FeedingRate:
     """Measured rate of feeding on one host.
 
     Attributes:
-        records_per_second: the rate.
+        records_per_second: records that the host delivers in a second.
         cpu_seconds_per_record: CPU time of a record; None if it was not measured.
         cores: number of cores of the machine that measured it; None if unknown.
     """
@@ -103,8 +103,9 @@ class FeedingRate:
 
         Returns:
             `records_per_second` that was measured, `measured_on_cores` (None if unknown), the rate `needed` on each host (None if
-            infinite), `host_cores` that are enough for it if all work scales with cores (None if unknown), `is_input_bound`, and
-            `waiting`, the share of the time that steps would wait at the measured rate if they take their lower bound.
+            infinite), `host_cores`, the number of cores that are enough for the needed rate if all work scales with cores (None if
+            unknown or infinite), `is_input_bound`, and `waiting`, the share of the time that steps would wait at the measured rate
+            if they take their lower bound.
         """
         needed_per_host = cost.records_per_second / cost.tpu.hosts
         is_finite = math.isfinite(needed_per_host)

@@ -83,7 +83,7 @@ def _make_chip(
     devices: int = 1,
     config: str | None = None,
 ) -> Chip:
-    """Return a chip; the other arguments are attributes of Chip.
+    """Return a chip, with its peaks and its HBM converted to the units of Chip.
 
     Args:
         name: name of the generation.
@@ -121,8 +121,8 @@ class TPUSlice:
     """Chips that run one program together.
 
     Attributes:
-        name: its name, such as v5e-8.
-        chip: generation of its chips.
+        name: name of the slice, such as v5e-8.
+        chip: generation of the chips.
         chips: number of chips.
     """
 
@@ -137,7 +137,7 @@ class TPUSlice:
 
     @property
     def hosts(self) -> int:
-        """Number of TPU VMs: a slice of up to 8 chips in two dimensions has one, others have one for 4 chips."""
+        """Number of TPU VMs: one for a v5e or v6e slice of up to 8 chips, else one for each 4 chips."""
         return -(-self.chips // self._host_chips)  # Rounded up.
 
     @property
@@ -164,8 +164,8 @@ def find_slice(name: str, where: str) -> TPUSlice:
     The number counts chips for v5e and v6e, and TensorCores, two for a chip, for other generations, as in the names of Cloud TPU.
 
     Args:
-        name: the name.
-        where: the argument or flag that passes it, for the message.
+        name: generation and size, in upper or lower case.
+        where: the argument or flag that passes the name, for the message.
 
     Raises:
         UsageError: there is no such slice; the message names some that exist.

@@ -37,11 +37,10 @@ def attention(queries: tf.Tensor, keys: tf.Tensor, values: tf.Tensor, mask: tf.T
 
 
 def rotate(inputs: tf.Tensor, positions: tf.Tensor, base: float = 10_000.0) -> tf.Tensor:
-    """Rotate pairs of numbers by angles that grow with the position, so that products of tokens depend on their distance.
+    """Rotate pairs of numbers by angles that grow with the position, so that query times key depends on the tokens' distance.
 
-    These are the rotary positions of Su et al. (2021).
-
-    The pairs are (i, i + size / 2), and the angle of pair i is position / base ** (2 i / size).
+    These are the rotary positions of Su et al. (2021). The pairs are (i, i + size / 2), and the angle of pair i is
+    position / base ** (2 i / size).
 
     Args:
         inputs: floats [batch, heads, length, size], with an even size.

@@ -2,14 +2,14 @@
 
 import tensorflow as tf
 
-# Distance between the seeds of two replicas: a prime, and more than any model has dropouts, whose indices are added to the seed.
+# Distance between the seeds of consecutive replicas: a prime, larger than the index of a dropout, which is added to the seed.
 _REPLICA_STRIDE = 7919
 
 
 def make_step_seed(seed: int) -> tf.Tensor:
     """Return a seed for stateless draws, int32 [2], which differs between training steps and replicas.
 
-    It follows from `seed`, the global step and the replica alone, so a step that is run again draws the same.
+    It follows from `seed`, the global step and the replica alone, so a step that is run again draws the same numbers.
     """
     step = tf.compat.v1.train.get_or_create_global_step()
     # None in a cross-replica context, where code runs once for all replicas.
@@ -19,13 +19,13 @@ def make_step_seed(seed: int) -> tf.Tensor:
 
 
 def dropout(inputs: tf.Tensor, rate: float, seed: tf.Tensor | tuple[int, int], index: int = 0) -> tf.Tensor:
-    """Set a share of the values to 0 and scale the others up; the same seed and index drop the same values.
+    """Set a share of the values to 0 and scale the other values up; the same seed and index drop the same values.
 
     Args:
         inputs: floats of any shape.
         rate: share of the values to drop, in [0, 1).
         seed: int32 [2], from `make_step_seed`.
-        index: index of this dropout in the model, so that two of them drop different values.
+        index: index of this dropout in the model. Without it, dropouts of equal shape would drop the same positions in a step.
     """
     if rate == 0:
         return inputs

@@ -52,7 +52,7 @@ def conv(
     Args:
         inputs: floats [batch, height, width, channels].
         filters: number of output channels.
-        kernel_size: height and width of the kernel; of an even one, the end has one more row of padding.
+        kernel_size: height and width of the kernel; if it is even, the end has one more row and column of padding.
         name: name of the variable scope.
         strides: stride along height and width.
         kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
@@ -65,7 +65,7 @@ def conv(
         shape = [kernel_size, kernel_size, inputs.shape[3], filters]
         kernel = variable("kernel", shape, kernel_initializer or _v1.glorot_uniform_initializer())
         if strides > 1 and kernel_size > 1:
-            # With a stride, SAME would pad by the size of the image, and more at its end than at its beginning.
+            # With a stride, the padding of SAME depends on the image's size, and may be larger at the end than at the beginning.
             margins = [(kernel_size - 1) // 2, kernel_size // 2]
             inputs = tf.pad(inputs, [[0, 0], margins, margins, [0, 0]])
         padding = "SAME" if strides == 1 else "VALID"

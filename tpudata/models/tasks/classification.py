@@ -78,7 +78,7 @@ def make_mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tupl
 
 
 def _count_from_zero(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
-    """Subtract the offset from the labels; padding rows keep the label 0, which would become negative."""
+    """Subtract the offset from the labels; rows of weight 0 get the label 0, since the label of padding would become negative."""
     return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
 
 

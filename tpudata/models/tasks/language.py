@@ -43,7 +43,7 @@ def make_language_spec(
     Args:
         features: a dict with "token_weights" (float32 [batch, length], 0 for tokens that do not count) and "weights" (floats
             [batch], 0 for rows that do not count), or other features; missing weights are 1.
-        labels: integers [batch, length], the token after each.
+        labels: integers [batch, length], the token that follows each input id.
         mode: TRAIN or EVAL.
         logits: float32 [batch, length, tokens].
         params: params of the model.

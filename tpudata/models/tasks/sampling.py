@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-# Bits of a float32's fraction: more could round a draw up to 1.
+# Bits of a float32's fraction. With all 32 bits of a word, rounding could make a draw 1.
 _FRACTION_BITS = 23
 # Distance between the seeds of two continuations of one prompt.
 _CONTINUATION_STRIDE = 7919
@@ -23,7 +23,7 @@ def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, row_offsets: tf.Ten
         int32 [batch].
     """
     length = input_ids.shape[1]
-    # A polynomial hash of the ids modulo 2**32, with the powers of a prime. + 1, so that the id 0 changes it, too.
+    # A polynomial hash of the ids modulo 2**32, with the powers of a prime. + 1, so that the id 0 changes the hash, too.
     powers = np.cumprod(np.full(length, 1_000_003, np.uint32), dtype=np.uint32).view(np.int32)
     is_prompt = tf.range(length) < lengths[:, None]
     seeds = tf.reduce_sum(tf.where(is_prompt, (input_ids + 1) * powers, 0), axis=1)
@@ -41,7 +41,7 @@ def draw_uniform(model_seed: int, row_seeds: tf.Tensor, count: int) -> tf.Tensor
 
     def draw_row(row_seed: tf.Tensor) -> tf.Tensor:
         seed = tf.stack([tf.constant(model_seed), row_seed])
-        # CPUs and XLA draw the same words by Philox, but make different fractions of them: only words are drawn.
+        # CPUs and XLA draw the same words by Philox, but make different fractions of the words, so only words are drawn.
         words = tf.random.stateless_uniform([count], seed, None, None, tf.int32, alg="philox")
         return tf.cast(tf.bitwise.bitwise_and(words, 2**_FRACTION_BITS - 1), tf.float32) * 2.0**-_FRACTION_BITS
 
@@ -49,7 +49,7 @@ def draw_uniform(model_seed: int, row_seeds: tf.Tensor, count: int) -> tf.Tensor
 
 
 def draw(logits: tf.Tensor, uniform: tf.Tensor, temperature: float) -> tf.Tensor:
-    """Draw a token for each row by its probability: the first one at which the cumulative probability exceeds `uniform`.
+    """Draw a token for each row by its probability: the first token at which the cumulative probability exceeds `uniform`.
 
     Args:
         logits: float32 [batch, tokens].

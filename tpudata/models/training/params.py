@@ -1,13 +1,13 @@
 """Params of the bundled models: frozen dataclasses, made from `params` and checked on construction."""
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
+from tpudata.checks import is_number
 from tpudata.console.nearest import did_you_mean
 from tpudata.errors import UsageError
 
@@ -91,12 +91,12 @@ def _convert_to_type(value: object, field_type: Any) -> Any:
     if field_type is int:
         return int(value) if isinstance(value, Integral) else _NO_MATCH
     if field_type is float:
-        return float(value) if isinstance(value, Real) and math.isfinite(value) else _NO_MATCH
+        return float(value) if is_number(value) else _NO_MATCH  # type: ignore[arg-type]
     return value if isinstance(value, field_type) else _NO_MATCH
 
 
 def _convert_to_tuple(value: object, type_arguments: tuple[Any, ...]) -> Any:
-    """Return a list or tuple as a tuple whose type has these arguments, such as (int, ...); _NO_MATCH if it does not fit."""
+    """Return a list or tuple as a tuple of the type with `type_arguments`, such as (int, ...); _NO_MATCH if it does not fit."""
     if not isinstance(value, list | tuple):
         return _NO_MATCH
     is_any_length = type_arguments[-1] is Ellipsis

@@ -25,7 +25,7 @@ class TrainingParams(ModelParams):
         beta1, beta2: decays of the moving means of "adam".
         trust_coefficient: trust coefficient of "lars".
         weight_decay: weight decay of kernels and embeddings; biases and normalization do not decay. "adam" subtracts this share of
-            the weights, times the learning rate, at each step; the others add this share of the weights to the gradient.
+            the weights, times the learning rate, at each step; other optimizers add this share of the weights to the gradient.
         gradient_clip: largest global norm of the gradients, summed over the replicas; None for no limit.
         schedule: "constant", "cosine" or "step".
         warmup_steps: number of steps in which the learning rate rises to `learning_rate`.
@@ -127,8 +127,8 @@ def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.tra
 
 
 def _clip(gradients: list[tuple[tf.Tensor, tf.Variable]], limit: float) -> list[tuple[tf.Tensor, tf.Variable]]:
-    """Scale all gradients by one factor, so that their joint norm is at most `limit`."""
-    # The norm of the sum over replicas, so that N replicas clip as one replica does.
+    """Scale all gradients by one factor, so that the joint norm of their sums over the replicas is at most `limit`."""
+    # Of the sums over replicas, so that N replicas clip as one replica does.
     norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
     scale = limit / tf.maximum(norm, limit)
     return [(gradient * scale, variable) for gradient, variable in gradients]

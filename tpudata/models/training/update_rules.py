@@ -1,6 +1,6 @@
 """Optimizers that TensorFlow's v1 API lacks: Adam with decoupled weight decay, and LARS.
 
-Both get the gradient summed over all replicas, as CrossShardOptimizer calls them after the sum.
+Both get the gradient summed over all replicas, because CrossShardOptimizer calls them after the sum.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """YAML of `tpudata train`: the file of `--config`, and the values of `--param`.
 
 A file is a mapping from names of flags (with dashes or underscores) to values; its key `params` has a mapping from the model's
-parameters to values, and `pad` one from names of features to numbers.
+parameters to values, and its key `pad` has a mapping from names of features to numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tpudata.train.options.yaml_text import parse_yaml
 
 PARAMS, PAD = "params", "pad"
 # For the type in an option's annotation: the types that YAML's parser may return, and their name in messages.
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+_TYPES_BY_ANNOTATION: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
@@ -156,7 +156,7 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
         return None
     if type_name.startswith("tuple"):
         return _parse_size(value, location)
-    types, expected = _KINDS[type_name]
+    types, expected = _TYPES_BY_ANNOTATION[type_name]
     # In Python a bool is an int, too.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
@@ -169,10 +169,10 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
 
 
 def _parse_size(value: object, location: str) -> tuple[int, int]:
-    """Return (height, width) from a list of two numbers or a text such as "32x48".
+    """Return (height, width) from a text such as "32x48", a list of two numbers, or one number for a square.
 
     Raises:
-        UsageError: the value is neither.
+        UsageError: the value has another form.
     """
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:

@@ -19,8 +19,8 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     """Parse the flags of `tpudata train`.
 
     Args:
-        argv: the flags.
-        prog: the command as the person typed it, for messages.
+        argv: the flags, without the name of the command.
+        prog: the command as the user typed it, for messages.
 
     Raises:
         UsageError: a flag or a key of the file is unknown or missing, or a value is invalid.
@@ -46,10 +46,10 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
 
 
 def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a file that count, without those of other modes and those that a flag excludes.
+    """Return the options of a file that count, without options of other modes and options that a flag excludes.
 
-    A flag also removes the learning rate from the model's params. `parse_options` replaces the other options for which there are
-    flags.
+    `--learning-rate` also removes `learning_rate` from the model's params, and `--param learning_rate` removes the file's option.
+    `parse_options` replaces the other options for which there are flags.
 
     Args:
         file_options: options of the file by name; one file serves all modes.

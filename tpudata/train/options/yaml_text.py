@@ -13,7 +13,7 @@ from tpudata.errors import MissingExtraError, UsageError
 _MAX_DEPTH = 50
 # An alias stands for a copy: 300 bytes with aliases of aliases can stand for 10**10 values.
 _MAX_VALUES = 100_000
-# SafeLoader takes 4e-3 for a text, as YAML 1.1 wants a dot in a number with an exponent.
+# SafeLoader takes 4e-3 for a text, since YAML 1.1 wants a dot in a number with an exponent.
 _FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
 
@@ -21,7 +21,7 @@ def parse_yaml(text: str, origin: str) -> Any:
     """Return the value of a YAML text.
 
     Args:
-        text: the text.
+        text: a document of YAML, which may be a single value.
         origin: where the text comes from, for errors.
 
     Raises:
@@ -65,7 +65,7 @@ def _make_loader(yaml: Any) -> Any:
         def construct_object(self, node: Any, deep: bool = False) -> object:
             try:
                 return super().construct_object(node, deep)
-            # What SafeLoader's constructors raise for a text that does not fit its tag, such as `!!timestamp x`.
+            # SafeLoader's constructors raise these errors for a text that does not fit its tag, such as `!!timestamp x`.
             except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
                 tag_name = node.tag.rpartition(":")[2]
                 problem = f"{_shorten(node.value)} is not of the type {tag_name}"
@@ -88,11 +88,11 @@ def _count_values(value: object, counts: dict[int, int | None]) -> int:
     """Return the number of values in a structure, in which each alias counts as a copy.
 
     Args:
-        value: the structure.
+        value: a structure of lists and mappings, as YAML's parser returns it.
         counts: number of values in each list and mapping so far, by its id; None while one is being counted.
 
     Raises:
-        ValueError: there are too many, or a list or mapping contains itself.
+        ValueError: there are more than _MAX_VALUES values, or a list or mapping contains itself.
     """
     if not isinstance(value, list | dict):
         return 1

@@ -30,7 +30,7 @@ def make_cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = Non
 
     Args:
         costs: the costs, at least one.
-        feeding: measured rate of feeding to compare them with, or None.
+        feeding: measured rate of feeding, for rows that compare the costs with it; None for no such rows.
     """
     first = costs[0]
     tpu, chip = first.tpu, first.tpu.chip

@@ -28,7 +28,7 @@ class EarlyStopping:
         values: the values by step, in the order of the evaluations.
 
     Args:
-        options: options of the run.
+        options: options of the run, with an `early_stop_metric`.
         records: number of records in the split that is evaluated.
         step: step of the newest checkpoint; values of later steps, of earlier runs, do not count.
 
@@ -104,7 +104,7 @@ class EarlyStopping:
         return min(self.values, key=compute_badness)
 
     def _count_since(self, step: int) -> int:
-        """Return the number of evaluations after the one at a step."""
+        """Return the number of evaluations after the evaluation at a step."""
         return len(self.values) - 1 - [*self.values].index(step)
 
     @property
@@ -131,7 +131,7 @@ def check_metric(options: TrainOptions, names: Sequence[str]) -> None:
     """Check the metric of early stopping before training.
 
     Args:
-        options: options of the run.
+        options: options of the run, with an `early_stop_metric`.
         names: names of the metrics of an evaluation.
 
     Raises:
@@ -152,7 +152,7 @@ def get_best_folder(model_dir: str) -> str:
 
 
 def _keep_best(checkpoint: str, folder: str) -> None:
-    """Copy a checkpoint to a folder, in place of the previous one.
+    """Copy a checkpoint to a folder, in place of the previous checkpoint there.
 
     Raises:
         StorageError: the checkpoint could not be written.
@@ -171,7 +171,7 @@ def _keep_best(checkpoint: str, folder: str) -> None:
             f"{checkpoint}, the best so far, could not be copied to {folder}: {find_reason(error)}. Provide space and permission, "
             "and run again; training continues."
         ) from error
-    # The state file, replaced in one piece, names the best checkpoint: until then the previous one is valid.
+    # The state file, replaced in one piece, names the best checkpoint: until then the previous checkpoint is valid.
     storage = storage_for(folder)
     with storage.create(storage.join(folder, "checkpoint")) as file:
         file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())

@@ -44,9 +44,9 @@ class Section:
     """Steps that are trained under one configuration.
 
     Attributes:
-        first_step: number of steps that are done when it begins.
-        position: number of records in the order of training that come before its first batch.
-        order_batch_size: batch size of the order that the records follow; batches of another size are cut from the same order.
+        first_step: number of steps that are done when the section begins.
+        position: number of records in the order of training that come before the section's first batch.
+        order_batch_size: batch size of the order that the records follow; batches of another size are cut from this order.
         configuration: the record of the run, see tpudata.train.outputs.record.
     """
 
@@ -138,7 +138,7 @@ def is_same_data(before: Configuration, now: Configuration) -> bool:
 
 
 def require_same_data(options: TrainOptions, before: Configuration, now: Configuration, step: int) -> None:
-    """Check that training continues on the records of the previous section, unless the user allows others.
+    """Check that training continues on the records of the previous section, unless the user allows other records.
 
     Args:
         options: options of the run.
@@ -183,7 +183,7 @@ def list_differences(before: Configuration, now: Configuration) -> list[str]:
 
 
 def explain_differences(before: Section, now: Section) -> str:
-    """Describe the settings that differ from the previous section, and the effect on the records; "" if none differ."""
+    """Describe the settings that differ from the previous section, and the effect on the records; "" if no setting differs."""
     lines = list_differences(before.configuration, now.configuration)
     if not lines:
         return ""
@@ -223,7 +223,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
             entry["order_batch_size"],
             _check_configuration(entry["configuration"]),
         )
-        # `type`, as a bool is an int, too; numbers from 2**53 on are not exact in all readers of JSON.
+        # `type`, since a bool is an int, too; numbers from 2**53 on are not exact in all readers of JSON.
         numbers = (section.first_step, section.position, section.order_batch_size)
         if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or section.order_batch_size < 1:
             raise ValueError("a number is out of range")

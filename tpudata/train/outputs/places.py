@@ -39,9 +39,9 @@ def check_splits(options: TrainOptions, dataset: Dataset) -> None:
 
 
 def check_places(options: TrainOptions) -> None:
-    """Check that a run can write its files, and writes none into the dataset's folder.
+    """Check that a run can write its files, and writes no file into the dataset's folder.
 
-    It may still have a model_dir that is a folder in the dataset's folder, and an output in that model_dir.
+    A model_dir may still be a folder in the dataset's folder, and the output may be in that model_dir.
 
     Raises:
         UsageError: TensorFlow has no file system for a path; the model's folder is a file or the dataset's folder; or the output is
@@ -87,7 +87,7 @@ def find_requested_checkpoint(options: TrainOptions) -> str | None:
 
     Raises:
         UsageError: there is no such checkpoint.
-        CheckpointError: it cannot be read.
+        CheckpointError: the checkpoint cannot be read.
         StorageError: the path cannot be read.
     """
     if options.checkpoint is None:
@@ -114,14 +114,14 @@ def find_requested_checkpoint(options: TrainOptions) -> str | None:
 
 
 def find_checkpoint(flag: str, path: str) -> str | None:
-    """Return the path, without .index, of a checkpoint or of the newest one in a folder; None if it does not exist.
+    """Return the path, without .index, of a checkpoint or of the newest checkpoint in a folder; None if no such checkpoint exists.
 
     Args:
         flag: flag with the path, for errors.
         path: path of the checkpoint, with or without .index, or a folder of checkpoints or of a SavedModel.
 
     Raises:
-        UsageError: TensorFlow has no file system for the path, or it cannot be the name of a file.
+        UsageError: TensorFlow has no file system for the path, or the path cannot be the name of a file.
         CheckpointError: the checkpoint, or the folder's list of checkpoints, cannot be read.
         StorageError: the path cannot be read.
     """

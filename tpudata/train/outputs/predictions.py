@@ -7,9 +7,9 @@ label_name    name of the label's class, if classes have names
 predictions   the model's predictions, by name
 class_name    name of the class in predictions["classes"], if both exist
 
-A file whose name ends in .csv has these columns, with a column for each prediction in place of predictions; it is called
-predictions.NAME if another column has its name. Values other than a single number or text are written as JSON. The columns are
-those of the first record.
+A file whose name ends in .csv has these columns, with a column for each prediction in place of predictions. A prediction's column
+is called predictions.NAME if one of these columns is called NAME. Values other than a single number or text are written as JSON.
+The first record determines the columns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tpudata.tensor_types import Array
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
-# Names that only these columns of CSV have; a prediction with one of them gets another name.
+# Names that only these columns of CSV have; a prediction with such a name gets another name.
 _FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
@@ -54,12 +54,12 @@ def write_predictions(
         limit: largest number of records; None for the whole split.
 
     Returns:
-        The number of records written, and the number of written records whose predicted class is their true label; the latter is
-        None if the labels or the predictions `classes` are missing or are not one integer for each record.
+        The number of records written, and the number of written records whose predicted class is their true label; the second
+        number is None if the labels or the predictions `classes` are missing or are not one integer for each record.
 
     Raises:
-        ValueError: there are fewer or more predictions than records.
-        UsageError: a prediction is neither a number nor a text.
+        ValueError: there are fewer or more predictions than records, up to `limit`.
+        UsageError: a prediction has complex numbers.
         StorageError: the file could not be written.
     """
     class_names = dataset.labels()
@@ -156,7 +156,7 @@ def _convert_to_json(value: Array, name: str) -> Any:
     """Return a predicted value as JSON: a number, a text, or nested lists of these; NaN and infinity as text.
 
     Raises:
-        UsageError: the value is neither a number nor a text.
+        UsageError: the value has complex numbers.
     """
     if isinstance(value, np.ndarray):
         return [_convert_to_json(element, name) for element in value]

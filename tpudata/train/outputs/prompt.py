@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def make_prompt_input_fn(options: TrainOptions, prompt: str) -> Callable[[Mapping[str, Any]], tf.data.Dataset]:
     """Return an input_fn that yields the prompt once for each continuation.
 
-    Its features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], which counts from 0.
+    The features are `input_ids` int32 [B, L], and `prompt_seed` int32 [B], which counts the continuations from 0.
 
     Raises:
         UsageError: the dataset's tokenizer cannot encode the prompt, or returns no token.

@@ -27,7 +27,7 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
     Args:
         options: options of the run.
         dataset: the dataset that is read.
-        params: params of model_fn.
+        params: params of model_fn, without those that the estimator adds.
     """
     import tensorflow as tf
 
@@ -63,7 +63,7 @@ def record_run(options: TrainOptions, configuration: Configuration, *, save: boo
     Args:
         options: options of the run.
         configuration: the full configuration.
-        save: whether to save it.
+        save: whether to save the file; False only prints.
     """
     name = CONFIG_NAME if options.trains else f"{options.mode}_config.json"
     if save:

@@ -68,7 +68,7 @@ class DrawRewriter:
     def rewrite(self, step: str, replica: str) -> tf.compat.v1.GraphDef:
         """Return the graph in which all random operations draw by their seeds, the step and the replica.
 
-        It may be called only once, as it changes the graph of this object.
+        It may be called only once, since it changes the graph of this object.
 
         Args:
             step: name of an int64 scalar, the number of steps done; it may be missing from the graph.
@@ -107,7 +107,7 @@ class DrawRewriter:
         return [name for name in list_called_functions(node) if name in self._functions]
 
     def _collect_calls(self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]) -> None:
-        """Collect the functions that nodes call, and mark the nodes that read a Keras 3 seed generator's state.
+        """Collect the functions that nodes call, also through functions, and mark all reads of Keras 3 seed generators' states.
 
         Args:
             nodes: nodes of the graph or of a function.
@@ -151,7 +151,7 @@ class DrawRewriter:
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
         """Replace the nodes of a graph or of a function, in place, by the results of `_rewrite_node`."""
-        # New nodes take the place of the old one: nodes are imported in this order, which is also the order of their effects.
+        # New nodes take the place of the old node: nodes are imported in this order, which is also the order of their effects.
         rewritten = [new_node for node in nodes for new_node in self._rewrite_node(node, scope)]
         del nodes[:]
         nodes.extend(rewritten)
@@ -206,7 +206,7 @@ def _add_arguments(function: FunctionDef) -> None:
 
 
 def _rename_read_outputs(function: FunctionDef, state_reads: Iterable[str]) -> None:
-    """Adapt the inputs of a function's nodes to reads of states that became calls: their output is "output" instead of "value".
+    """Adapt inputs of nodes and results to reads of states that became calls: a call's output is "output", a read's was "value".
 
     Args:
         function: the function, which is changed.

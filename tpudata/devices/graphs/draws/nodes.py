@@ -68,7 +68,7 @@ def reads_random_state(node: tf.compat.v1.NodeDef) -> bool:
 def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef | None]:
     """Return the nodes that replace a node, and the `FunctionDef` that the last of these nodes calls.
 
-    The last node has the name of the replaced one. A node that is not random is returned unchanged, with None.
+    The last node has the name of the replaced node. A node that is not random is returned unchanged, with None.
 
     Raises:
         ModelFnValueError: the node is a random operation without a replacement.
@@ -86,7 +86,7 @@ def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
 
 
 def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return a constant with the seeds and a call of a stateless draw, which replace a stateful one."""
+    """Return a constant with the seeds and a call of a stateless draw, which replace a stateful draw; and the called function."""
     input_types, output_type = _find_types(node)
     definition = make_draw(node.op, input_types, output_type, by_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
@@ -99,7 +99,7 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
 
 
 def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return a node that reads the stored state and a node with the old name that shifts it by the replica, and their function."""
+    """Return a node that reads the stored state and a call, with the old name, that shifts it by the replica; and its function."""
     assert scope.replica is not None  # A session's draws shift no state.
     stored_state = type(node).FromString(node.SerializeToString())
     stored_state.name = f"{node.name}/stored"
@@ -129,7 +129,7 @@ def list_data_inputs(node: tf.compat.v1.NodeDef) -> list[str]:
 
 
 def _make_constant(name: str, value: int | Sequence[int], like: tf.compat.v1.NodeDef) -> tf.compat.v1.NodeDef:
-    """Return a node with a uint64 value, on the device of another node."""
+    """Return a constant node of uint64 numbers, on the device of the node `like`."""
     new_node = type(like)(name=name, op="Const", device=like.device)
     new_node.attr["dtype"].type = tf.uint64.as_datatype_enum
     new_node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.uint64))

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.library import FunctionDef
 
-# Distance between the seeds of two replicas: a large prime, so that seeds 1, 2, 3 of a program do not collide with a replica's.
+# Distance between the seeds of consecutive replicas: a large prime, so that nearby seeds of a program never meet on two replicas.
 _SEED_STEP = 999983
 # 2**64 divided by the golden ratio: its multiples are far from each other.
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -63,15 +63,15 @@ def make_draw(
 ) -> FunctionDef:
     """Return the `FunctionDef` that replaces a stateful operation.
 
-    Its inputs are the operation's inputs, the two seeds (uint64 [2]), the position (int64 scalar) and, with `by_replica`, the
-    replica (int32 scalar).
+    The function's inputs are the operation's inputs, the two seeds (uint64 [2]), the position (int64 scalar) and, with
+    `by_replica`, the replica (int32 scalar).
 
     Args:
         operation_type: type of the operation, such as "RandomUniform".
         inputs: types of the operation's inputs.
         result_dtype: type of its result.
-        by_replica: whether it draws by the rule for several devices; otherwise it repeats a session's draws and has no replica
-            input.
+        by_replica: whether the function draws by the rule for several devices; otherwise it repeats a session's draws and has no
+            replica input.
     """
 
     def draw(*arguments: tf.Tensor) -> tf.Tensor:
