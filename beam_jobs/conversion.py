@@ -46,7 +46,7 @@ class Conversion:
         converter: converter that makes them.
         layout: name of the feature layout.
         text_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
-        estimate: function from a sample of references to the ratio of their bytes in a shard to those in the input.
+        estimate: see `Estimate`: function from a sample of references to the bytes in a shard for each byte in the input.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
         collect_characters: function that makes the step that collects the vocabulary's characters; None without that step.
         omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
@@ -54,7 +54,7 @@ class Conversion:
         input_noun: noun for one input, for messages.
         has_unique_keys: whether the source never lists two inputs with the same key.
         stores_keys: whether the dataset stores which inputs it has, which an append needs.
-        why_ignored: function that returns why files were ignored, to follow their number; None if by their names.
+        why_ignored: function that returns why files were ignored, to follow their number; None if their names are why.
         remarks: function from the manifest of the complete dataset to lines for the user.
         facts: facts about the input before it is listed, for warnings.
         check_source: function that raises UsageError if a source's records cannot be written for the chosen reader.
@@ -103,7 +103,7 @@ class Conversion:
         return scanned
 
     def select_new_inputs(self, base: Base, entry_file: str) -> Conversion:
-        """Return the conversion of the inputs that a dataset lacks; `entry_file` is the path of the list of those it has."""
+        """Return the conversion of the inputs that a dataset lacks; `entry_file` is the path of the dataset's entry file."""
         return dataclasses.replace(self, base=base, source=make_new_inputs(self.source, base, entry_file))
 
     def check_base(self) -> None:

@@ -57,7 +57,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
     """Plan a conversion in this process, without writing; the plan of an append covers only the inputs that the dataset lacks.
 
     Args:
-        conversion: the conversion.
+        conversion: the conversion to plan.
         draws_bar: whether to draw a progress bar on stderr if planning takes more than two seconds.
 
     Raises:
@@ -94,7 +94,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     """Run a conversion; return when the dataset is complete, or with `launch.detach` when the job is submitted.
 
     Args:
-        conversion: the conversion.
+        conversion: the conversion to run.
         beam_options: options of the pipeline.
         launch: how to start the job; None waits for it and reports nothing.
 
@@ -141,9 +141,15 @@ def _convert(
 def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
-    """Append to a dataset, or write one, after removing an old one; the caller has claimed the output.
+    """Append to a dataset, or write one in place of any old one; the caller has claimed the output.
 
     Returns the result of an append; None if this is not an append or the job is detached.
+
+    Args:
+        conversion: the conversion, with its claim.
+        pipeline: the empty pipeline of the job.
+        job: the job, which is not started yet.
+        beam_options: options of the pipeline.
     """
     options = conversion.options
     # Look again: another run may have changed the output before this one claimed it.
@@ -176,7 +182,10 @@ def _count_most_parts(conversion: Conversion) -> int | None:
 def _append(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
-    """Run a conversion of the inputs that the dataset lacks; None if the job is detached."""
+    """Run a conversion of the inputs that the dataset lacks, and return its result; None if the job is detached.
+
+    The arguments are those of `_convert_with_claim`.
+    """
     output = conversion.options.output
     base = _open_base(conversion)
     storage = storage_for(output)
@@ -213,7 +222,8 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the output has files that a run would not overwrite.
 
-    With --resume, raise it for a complete dataset that is another one, or that lacks a requested index for DALI.
+    With --resume, a complete dataset is an error only if its input or its options are others, or it lacks a requested index for
+    DALI.
     """
     options, base = conversion.options, conversion.base
     if contents is OutputContents.DATASET and options.resume:
@@ -236,7 +246,10 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
 def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
-    """Build and run the pipeline, and delete its temporary files if it fails; return None if the job is detached."""
+    """Build and run the pipeline, and delete its temporary files if it fails; return None if the job is detached.
+
+    The arguments are those of `_convert_with_claim`.
+    """
     output, claim = conversion.options.output, conversion.claim
     with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:
         build_pipeline(conversion, pipeline, progress)

@@ -32,7 +32,7 @@ class RecordColumns:
 
     Attributes:
         several_labels: whether a record has a list of classes, instead of one class.
-        features: schema of `Reference.features`.
+        features: schema of `Reference.features`, which records store.
         annotations: schema of annotations, in place of `features`; None without annotations.
     """
 
@@ -46,7 +46,7 @@ class ShardContext:
     """Facts about all inputs, known before the first shard is written.
 
     Attributes:
-        labels: the classes.
+        labels: classes of all inputs; empty without classes.
         characters: all characters of the text, if they are the tokenizer's vocabulary; otherwise None.
         columns: columns of the records, if a scan in the pipeline found them; None if the converter has them already.
     """
@@ -102,7 +102,7 @@ class Converter(abc.ABC):
             inputs: inputs of the shard, in order.
             context: facts about all inputs.
             summary: counter of the records.
-            reject: called with a rejected input and the reason; if it returns, the input is omitted.
+            reject: called with the reference of a rejected input and its error; if it returns, the input is omitted.
         """
 
     @abc.abstractmethod
@@ -192,6 +192,12 @@ class InputConverter(Converter):
     @abc.abstractmethod
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> Record:
         """Return the record of one input.
+
+        Args:
+            reference: reference to the input.
+            labels: classes of all inputs; empty without classes.
+            data: bytes of the input.
+            summary: counter of the records; changed in place.
 
         Raises:
             BadRecordError: the input is rejected.

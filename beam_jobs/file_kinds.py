@@ -31,8 +31,8 @@ class _Signature(NamedTuple):
     """First bytes of a kind of file.
 
     Attributes:
-        magic: its first bytes.
-        kind: the kind.
+        magic: first bytes of the files of the kind.
+        kind: name of the kind, such as `GZIP`.
         is_of_kind: additional condition on a file's first 512 bytes, or None.
     """
 

@@ -44,7 +44,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     """Add the steps of a conversion to a pipeline; docs/concepts/architecture.md draws them.
 
     Args:
-        conversion: the conversion.
+        conversion: conversion whose steps are added.
         pipeline: an empty pipeline.
         progress: gets the inputs that are listed, and the bytes of each.
     """
@@ -146,7 +146,7 @@ def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _Earl
     These are the check for repeated keys, the vocabulary, and the omission of duplicates.
     """
     limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
-    # In a shuffle, records with the same key meet in one shard, which finds them.
+    # In a shuffle, records with the same key meet in one shard, whose worker finds them.
     if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
     characters = None
@@ -165,7 +165,7 @@ def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _Earl
 def _collect_labels(
     conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
 ) -> PCollection[Labels]:
-    """Return the source's classes if it knows them; otherwise the classes of the dataset to append to, and the new names."""
+    """Return the source's classes if it knows them; otherwise the listed names, in an append after the dataset's classes."""
     source, base = conversion.source, conversion.base
     if source.labels is not None:
         return begin | "Labels" >> beam.Map(_return_labels, source.labels)
@@ -174,7 +174,7 @@ def _collect_labels(
 
 
 def _return_labels(begin: bytes, labels: Labels) -> Labels:
-    """Return classes that are known when the pipeline is built, in place of its impulse."""
+    """Return classes that are known when the pipeline is built, in place of `begin`, the element of an impulse."""
     del begin
     return labels
 
@@ -202,7 +202,9 @@ def _find_record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
-    """Return the context of shards for a scanned source; a source without classes takes those of the dataset to append to."""
+    """Return the context of shards for a scanned source; if the source has no classes, the context has those of the dataset
+    to append to.
+    """
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)

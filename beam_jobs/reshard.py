@@ -152,7 +152,7 @@ def _convert_datasets(
         raise UsageError(
             f"--key={reshard_options.key}: the datasets have no such feature. They have {', '.join(sorted(names))}."
         )
-    # Without --key, the file name that records of images have.
+    # Without --key, the key is the file name if records have one, as records of images do.
     key = reshard_options.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
     if reshard_options.key is None and key == _FILE_NAME and reshard_options.take and options.split:
         # By default, --split hashes file names again, and cannot divide a split that came from the same hashes.

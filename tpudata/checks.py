@@ -31,7 +31,7 @@ def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> b
 
 
 def _fits_float(value: Real) -> bool:
-    """Return whether a number is no integer beyond the largest float; infinity and NaN are floats."""
+    """Return whether a number converts to a float; an integer beyond the largest float does not, infinity and NaN do."""
     try:
         float(value)
     except OverflowError:

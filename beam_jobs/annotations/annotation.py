@@ -27,7 +27,7 @@ class Place(NamedTuple):
     """Position of an annotation in its file, for messages.
 
     Attributes:
-        path: the file.
+        path: path of the annotation file.
         line: number of its line, counted from 1; 0 in a form without lines.
         offset: byte offset in the file, or None.
     """
@@ -37,11 +37,11 @@ class Place(NamedTuple):
     offset: int | None = None
 
     def make_error(self, reason: str, picture: str = "") -> BadRecordError:
-        """Return the error of a bad annotation, whose `key` is the name of its picture.
+        """Return the error of a bad annotation; the error's `key` is the name of the picture.
 
         Args:
             reason: why it is bad.
-            picture: name of the picture as the file has it; empty if unknown.
+            picture: name of the picture as the file has it; empty if unknown, which leaves the `key` None.
         """
         source = f"{self.path} line {self.line}" if self.line else self.path
         statement = f"{picture!r}: {reason}" if picture else reason
@@ -80,7 +80,7 @@ class MapFile(NamedTuple):
     """A PNG with a number for each pixel.
 
     Attributes:
-        path: the file.
+        path: path of the PNG.
         holds_segments: whether the numbers are the ids of segments, as in COCO panoptic; otherwise they are classes.
         is_wide: whether the numbers have 16 bits.
     """
@@ -97,7 +97,7 @@ class ImageAnnotation(NamedTuple):
         picture: the picture's path or name as the file has it, perhaps without extension; see `beam_jobs.annotations.pictures`.
         place: place in the annotation file.
         width: pixels of the picture as annotated; 0 if the file does not say.
-        height: the same.
+        height: pixels of the picture as annotated; 0 if the file does not say.
         is_normalised: whether coordinates are fractions of the sides, instead of pixels.
         objects: the objects, in the order of the file.
         captions: texts that describe the picture.

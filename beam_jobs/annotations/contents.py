@@ -40,7 +40,7 @@ class ValueType(NamedTuple):
 
 @dataclasses.dataclass
 class Contents:
-    """What occurs in annotations. The contents of parts can be merged in any order.
+    """Names, kinds and types that occur in annotations. The contents of parts can be merged in any order.
 
     Attributes:
         names: names that the files list.
@@ -83,7 +83,7 @@ class Contents:
                 self._add_value_type(name, _find_value_type(value))
 
     def merge(self, other: Contents) -> None:
-        """Add the contents of another part; SourceError if the parts list different names, or have different keypoints."""
+        """Add the contents of another part; SourceError if the parts differ in listed names or numbers of keypoints."""
         for field in dataclasses.fields(ListedNames):
             own_names, other_names = getattr(self.names, field.name), getattr(other.names, field.name)
             if own_names and other_names and own_names != other_names:
@@ -108,7 +108,7 @@ class Contents:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes of pictures, chosen like those of objects."""
+        """Names of the classes of pictures: those that the files list, or else those that occur, sorted like those of objects."""
         return self.names.pictures or _order_names(self.classes)
 
     @property
@@ -118,7 +118,7 @@ class Contents:
 
     @property
     def value_features(self) -> tuple[Feature, ...]:
-        """Features of the extra values, sorted by name, without those whose kind is empty: records cannot hold them."""
+        """Features of the extra values, sorted by name, without values whose kind is empty, which records cannot hold."""
         return tuple(
             Feature(name, kind, _DTYPES[kind][0], (None,) if is_list else (), encoding=_DTYPES[kind][1])
             for name, (kind, is_list) in sorted(self.values.items())
@@ -127,11 +127,11 @@ class Contents:
 
     @property
     def ignored_values(self) -> tuple[str, ...]:
-        """Names of extra values that records cannot hold: they are nested, or of several kinds."""
+        """Sorted names of extra values that records cannot hold, such as nested values or values of several kinds."""
         return tuple(sorted(name for name, (kind, _) in self.values.items() if not kind))
 
     def _add_object(self, annotated_object: ObjectAnnotation, annotation: ImageAnnotation) -> None:
-        """Add the attributes and the class of an object; SourceError if its number of keypoints differs from that of others."""
+        """Add the attributes and the class of an object; SourceError if earlier objects have another number of keypoints."""
         self.kinds.add(OBJECTS)
         if annotated_object.class_name:
             self.kinds.add(OBJECT_CLASSES)
@@ -163,8 +163,8 @@ class Contents:
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return class names in sorted order. If all are whole numbers of at most 18 digits, these are labels, and all up to the
-    largest are classes.
+    """Return class names in sorted order. If all are whole numbers of at most 18 digits, the names are labels, and every
+    number up to the largest is a class.
 
     Raises:
         SourceError: the largest number is so large that almost all classes would be empty.

@@ -69,7 +69,7 @@ def _find_form_of_file(path: str) -> AnnotationForm | None:
 
 
 def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
-    """Return the form of a folder, or of its only annotation file; None without either.
+    """Return the form of a folder, or of the only annotation file in it; None if no form recognises the folder or a file in it.
 
     Raises:
         SourceError: the folder has several annotation files, or as in `AnnotationForm.detect_folder`.

@@ -39,10 +39,10 @@ class AnnotationForm(abc.ABC):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> AnnotationForm | None:
-        """Return the form of a file; None if it is not this one.
+        """Return an instance for a file of this form; None for any other file.
 
         Args:
-            path: the file.
+            path: path of a file that may have this form.
             head: its first bytes, unpacked if it is compressed.
         """
         del path, head
@@ -50,10 +50,10 @@ class AnnotationForm(abc.ABC):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
-        """Return the form of a folder; None if it is not this one.
+        """Return an instance for a folder of this form; None for any other folder.
 
         Args:
-            path: the folder.
+            path: path of a folder that may have this form.
             entries: first entries of the folder, from `list_first_entries`.
 
         Raises:
@@ -78,7 +78,7 @@ class AnnotationForm(abc.ABC):
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """Folders of label maps, whose PNGs are not pictures."""
+        """Folders of label maps or targets, whose images are not pictures of the dataset."""
         return ()
 
     @abc.abstractmethod

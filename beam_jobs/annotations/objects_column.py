@@ -53,7 +53,7 @@ def find_class_name(value: Any, names: Sequence[str] | None = None) -> str:
     """Return the name of a class: the text itself, or for a whole number its name in `names`; its digits if `names` is None.
 
     Raises:
-        ValueError: the value is neither or is empty, or the number has no name.
+        ValueError: the value is neither a text nor a whole number, or is an empty text, or the number has no name.
     """
     if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
         raise ValueError(f"a class is neither a text nor a whole number: {abbreviate_json(value)}")
@@ -65,7 +65,7 @@ def find_class_name(value: Any, names: Sequence[str] | None = None) -> str:
 
 
 def _read_column(columns: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
-    """Return the column of the first of some keys, None without any; ValueError if it is not a list of `count` entries."""
+    """Return the column of the first key that has one, None if no key has; ValueError if it is not a list of `count` entries."""
     key = next((key for key in keys if columns.get(key) is not None), None)
     column = None if key is None else columns[key]
     if column is not None and (not isinstance(column, list) or len(column) != count):

@@ -22,8 +22,8 @@ def make_match_key(path: str) -> str:
 def is_same_picture(name: str, path: str) -> bool:
     """Return whether a name in an annotation file stands for the picture of a path.
 
-    One of them must be the end of the other, from the name of a folder or of the file on. Extensions are compared, ignoring case,
-    if both have one.
+    The name must be the end of the path, or the path the end of the name, from the start of a folder's or the file's name on.
+    Extensions are compared, ignoring case, if both have one.
 
     Args:
         name: name or path of the picture in the annotation file.
@@ -51,7 +51,7 @@ def drop_extension(path: str) -> str:
 
 
 def _normalise(path: str) -> str:
-    """Return a path with slashes for Windows' backslashes, composed accents, which macOS decomposes, and no `./` at the start."""
+    """Return a path with `/` for `\\`, in NFC (macOS decomposes accents), and without a leading `./`."""
     text = path if path.isascii() else unicodedata.normalize("NFC", path)
     text = text.replace("\\", "/")
     return text[2:] if text.startswith("./") else text

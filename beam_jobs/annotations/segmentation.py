@@ -20,7 +20,7 @@ from tpudata.errors import MissingExtraError
 Mask: TypeAlias = npt.NDArray[np.bool_]
 # Ids of the segments of a picture, [height, width].
 Segments: TypeAlias = npt.NDArray[np.uint32]
-# Pixels by which a point may lie outside of its picture, as rounding moves it.
+# Pixels by which a point may lie outside of its picture, since rounding may move it so far.
 MAX_OUTSIDE = 1.0
 # x and y of 3 points.
 _MIN_NUMBERS = 6
@@ -37,8 +37,8 @@ class Segmentation(Protocol):
         """Return the pixels as booleans, [height, width].
 
         Args:
-            height: pixels of the picture as annotated.
-            width: the same.
+            height: height in pixels of the picture as annotated.
+            width: width in pixels of the picture as annotated.
             segments: ids of the segments of the picture, if it has a PNG of them.
 
         Raises:
@@ -89,8 +89,8 @@ class RunLengths(NamedTuple):
     """Lengths of runs of pixels, column by column, alternately outside and inside of the object.
 
     Attributes:
-        height: pixels of the mask.
-        width: the same.
+        height: height of the mask in pixels.
+        width: width of the mask in pixels.
         counts: the lengths, as packed uint32 or in COCO's text.
         is_text: whether `counts` is COCO's text.
     """

@@ -36,10 +36,10 @@ class SplitLists:
         """Return the lists, read once, so that a damaged one is an error before the job.
 
         Args:
-            files: as the attribute.
+            files: (path, split) of each list, as in the attribute.
 
         Raises:
-            SourceError: a picture is in the lists of two splits, a list is not UTF-8, or a number stands for no split.
+            SourceError: a picture is in the lists of two splits, a list is not UTF-8, or a line has no split.
         """
         # A new id per call: `_read_lists` caches by it, so it reads files again that have changed since an earlier run.
         lists = cls(tuple(files), uuid.uuid4().hex)
@@ -85,7 +85,7 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
     for path, split_of_list in files:
         for place, text in read_text_lines(path):
             name, *other_cells = _SEPARATOR.split(text)
-            # Comments, and the row with the columns' names that only lists with a column of splits have.
+            # Skips comments, and the row of the columns' names, which only lists with a column of splits have.
             if name.startswith("#") or (not split_of_list and name == _HEADER):
                 continue
             number = other_cells[0] if other_cells else ""

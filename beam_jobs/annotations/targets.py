@@ -17,7 +17,7 @@ class TargetsForm(AnnotationForm):
     """A folder of second images.
 
     Attributes:
-        path: the folder.
+        path: path of the folder that the second images are below.
     """
 
     path: str
@@ -25,13 +25,13 @@ class TargetsForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
-        """Return the form of a folder that has images; None if it has none."""
+        """Return the form of a folder in which `find_first_file` finds an image; None for another folder."""
         del entries
         return cls(path) if find_first_file(path, PICTURE_EXTENSIONS) else None
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """The folder."""
+        """The folder, whose images are targets, not pictures."""
         return (self.path,)
 
     def list_parts(self) -> Iterable[str]:
@@ -39,7 +39,7 @@ class TargetsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the second image of each picture, whose name has no extension, in the order of their paths."""
+        """Yield the second image of each picture, whose name has no extension, in the order of the images' paths."""
         del names
         for path, relative_path in list_paths_below(part, PICTURE_EXTENSIONS):
             yield ImageAnnotation(drop_extension(relative_path), Place(path), target=path)

@@ -36,7 +36,7 @@ class Base:
     """The dataset that an append adds to.
 
     Attributes:
-        output: its folder.
+        output: folder of the dataset.
         manifest: manifest of the dataset.
         labels: its class names, or None.
         labels_file: the file that fixes the classes, or None.
@@ -52,7 +52,7 @@ class Base:
         """Open a complete dataset.
 
         Args:
-            output: its folder.
+            output: folder of the dataset.
             deciding_options: the options that would determine the content of the new shards.
             layout: the feature layout that new records would have.
 
@@ -86,7 +86,7 @@ class Base:
         return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
-        """Raise OutputError if new records would have other features; their shapes may differ."""
+        """Raise OutputError if new records would have other features; only sizes and the number of classes may differ."""
         _reject_other_features(self.output, self.manifest.features, features)
 
     def check_annotations(self, schema: AnnotationSchema | None) -> None:
@@ -110,7 +110,7 @@ class Base:
         return 1 + max([self.manifest.appends, *map(parse_append, self.manifest.shard_names())])
 
     def list_shard_names(self, plan: Plan) -> set[str]:
-        """Return the file names of the existing shards and of those to be added."""
+        """Return the file names of the existing shards and of the shards in `plan`."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
     def extend_labels(self, labels: Labels, integer_labels: bool) -> Labels:
@@ -186,7 +186,7 @@ class Base:
             converted=_add_counts(old.converted, new.converted),
             appends=self.number,
             counts=_add_counts(old.counts, new.counts),
-            # Without records there are no maxima, which would remove those of the other manifest.
+            # A manifest without records has no maxima, and would remove those of the other manifest.
             maxima=join_maxima(manifest for manifest in (old, new) if manifest.splits),
             warnings={**old.warnings, **new.warnings},
         )
@@ -243,7 +243,7 @@ def _add_counts(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str
 
 
 def _join_splits(old: Split | None, new: Split | None) -> Split:
-    """Return a split with the old shards, then the new ones; None for a dataset that lacks the split."""
+    """Return a split with the old shards, then the new ones; an argument is None if its dataset lacks the split."""
     parts = [split for split in (old, new) if split is not None]
     shards = tuple(shard for split in parts for shard in split.shards)
     return Split(shards, sum(split.decoded_bytes for split in parts))
@@ -272,7 +272,7 @@ def _describe_kind(feature: Feature) -> str:
 
 
 def _merge_features(old: Feature, new: Feature) -> Feature:
-    """Return the feature that describes the values of both: sizes that differ become None, channels the larger number.
+    """Return the feature that describes the values of both features: sizes that differ become None, channels the larger number.
 
     Raises:
         FeatureError: raw values differ in shape.

@@ -33,12 +33,12 @@ class Standing(enum.IntEnum):
 
 
 def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
-    """Return the entries of all references of packs, in their order, as those of records.
+    """Return the entries of all references of packs, in their order, each marked as a record.
 
     An entry is a key, a hash of what the listing states of the input, and whether it was rejected.
 
     Args:
-        packs: references.
+        packs: packs of the references.
         digests: digests of the keys of each pack; computed if omitted.
     """
     digests = digests or [pack.keys.digests() for pack in packs]
@@ -58,22 +58,25 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
 
 
 def mark_rejected(entries: Entries, rows: Sequence[int]) -> None:
-    """Change the entries at these rows, in place, to those of rejected inputs."""
+    """Change the entries at `rows`, in place, to entries of rejected inputs."""
     entries.view(np.uint8).reshape(-1, ENTRY_BYTES)[rows, -1] = REJECTED[0]
 
 
 def make_line_entry(line: bytes) -> bytes:
-    """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, as files may move, else of the line."""
+    """Return the entry of a line in rejects/: a hash of its key and reason if it has a key, else of the line.
+
+    A key stays the same if its file has moved, unlike the line.
+    """
     reject = json.loads(line)
     identity = repr((reject["key"], reject["reason"])).encode() if "key" in reject else line
     return hashlib.blake2b(identity, digest_size=_HASH_BYTES).digest() + REJECTED
 
 
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
-    """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the key and what follows it.
+    """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the first and the last 8 bytes of each entry.
 
     The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is the one that
-    `make_line_entry` makes of its line.
+    `make_line_entry` makes of the error's line in rejects/.
     """
     words = np.empty((len(inputs), 2), np.uint64)
     rows = [row for row, listed_input in enumerate(inputs) if not isinstance(listed_input, BadRecordError)]
@@ -91,7 +94,7 @@ def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArr
 
 
 def split_words(entries: Entries) -> npt.NDArray[np.uint64]:
-    """Return entries as numbers: uint64 [n, 2], the key and what follows it."""
+    """Return entries as numbers: uint64 [n, 2], the first and the last 8 bytes of each."""
     return entries.view(np.dtype(">u8")).reshape(-1, 2).astype(np.uint64)
 
 
@@ -114,8 +117,8 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
     """Return the standing of an input in a dataset.
 
     Args:
-        sought: second word of its entry, as in `make_lookup_words`.
-        stored: second words of the dataset's entries of that key, ascending.
+        sought: second word of the input's entry, as in `make_lookup_words`.
+        stored: second words of the dataset's entries with the same first word, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """
     if is_error:
@@ -137,6 +140,13 @@ def _hash_states(descriptions: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uin
 
 @functools.lru_cache(maxsize=4096)
 def _hash_description(split: str, labels: tuple[str, ...], form: str, extra: str) -> int:
-    """Return a 64-bit hash of what a listing states of an input; cached, since many inputs share a description."""
+    """Return a 64-bit hash of what a listing states of an input; cached, since many inputs share a description.
+
+    Args:
+        split: name of the input's split.
+        labels: names of its classes.
+        form: first of its `Reference.entry_texts`, the kind of its bytes.
+        extra: second of its `Reference.entry_texts`, its features.
+    """
     text = repr((split, labels, form, extra)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=HASH_BITS // 8).digest(), "big")

@@ -57,7 +57,7 @@ _LINES = 1 << 16
 _KEYS_SUFFIX = ".keys"
 # Approximate bytes of a line about a rejected input.
 _LINE_BYTES = 200
-# Entries that are sorted at a time (16 MB), and the most temporary files that hold the others meanwhile.
+# Entries that are sorted at a time (16 MB), and the most temporary files that hold the other entries meanwhile.
 _SORTED_ENTRIES, _MAX_FILES = 1 << 20, 256
 # Files of keys that are read at the same time, since each request to an object store is slow.
 _READERS = 16
@@ -174,7 +174,7 @@ class EntryFile:
         """Return the standing of each of some inputs in the dataset.
 
         Args:
-            inputs: references, and errors of inputs without one: these are `REJECTED` if the dataset lists them, else `NEW`.
+            inputs: references, and errors of inputs without one; an error is `REJECTED` if the dataset lists it, else `NEW`.
         """
         is_error = np.array([isinstance(listed_input, BadRecordError) for listed_input in inputs], np.bool_)
         return [Standing(number) for number in self.look_up_standings(make_lookup_words(inputs), is_error).tolist()]
@@ -185,7 +185,7 @@ class EntryFile:
         """Return the standings of inputs by their entries: uint8 [n], numbers of `Standing`.
 
         Args:
-            words: uint64 [n, 2]: their entries as numbers, see `make_lookup_words`.
+            words: uint64 [n, 2]: the entries as numbers, see `make_lookup_words`.
             is_error: bool [n]: whether an input was rejected before there was a reference to it.
         """
         standings = np.full(len(words), Standing.NEW, np.uint8)

@@ -52,34 +52,34 @@ class NewInputs(Source):
 
     @property
     def has_classes(self) -> bool:
-        """As the source."""
+        """Whether the source has classes."""
         return self.source.has_classes
 
     @property
     def several_labels(self) -> bool:
-        """As the source."""
+        """Whether records of the source may have any number of classes."""
         return self.source.several_labels
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of the dataset, then those that the source adds; None if the source knows none before listing."""
+        """The classes of the dataset, then those that the source adds; None if the listing collects classes."""
         if self.source.labels is None:
             return None
         return self.base.extend_labels(self.source.labels, self.source.integer_labels)
 
     @property
     def integer_labels(self) -> bool:
-        """As the source."""
+        """Whether the class names of the source are whole numbers that are the labels themselves."""
         return self.source.integer_labels
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """As the source."""
+        """Schema of the features of the source's references."""
         return self.source.features
 
     @property
     def annotations(self) -> AnnotationSchema | None:
-        """As the source."""
+        """Schema of the source's annotations; None without annotations."""
         return self.source.annotations
 
     def noting(self, note: Note) -> NewInputs:
@@ -93,7 +93,7 @@ class NewInputs(Source):
     def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
         """Yield (number of the append, unit) for each unit of the source.
 
-        The files of rejects are named after units: the number gives them other names than in earlier runs.
+        Files of rejects are named after units: without the number, an append could replace files of an earlier run.
 
         Args:
             part: one of `parts()`.
@@ -105,7 +105,7 @@ class NewInputs(Source):
         """Yield a reference to each new input of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
-            unit: one of `units`.
+            unit: (number of the append, unit of the source), from `units`.
             ignored: extended with the path of each file that is skipped by its name.
             reject: called with a new rejection.
 

@@ -11,7 +11,7 @@ class _WithoutBeamHandler:
 
     Importing Beam and making its options call `logging.basicConfig()`, which adds a handler to a root logger without one; the
     program's own call would then have no effect. So a root logger without handlers temporarily gets Python's last-resort handler,
-    which prints what Python would print without any.
+    which prints what Python would print without any handler.
     """
 
     def __init__(self) -> None:

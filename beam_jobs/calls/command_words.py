@@ -98,7 +98,7 @@ def _list_texts(option: Option, value: Any) -> list[str]:
     else:
         return [option.format_value(value)]
     if option.collect is not None:
-        # Such a flag is passed once for each item; others take all items in one text.
+        # Such a flag is passed once for each item; other flags take all items in one text.
         return texts
     for text in texts:
         if "," in text:

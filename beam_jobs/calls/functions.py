@@ -179,7 +179,7 @@ def _call(
         kind: name of the command's module, in `beam_jobs`.
         paths: the input and the output as words of the command line.
         keywords: type of the function's options.
-        options: the options.
+        options: options of the function by name, without `dry_run` and `detach`.
         dry_run: whether to return a plan.
         detach: whether to return None when the job is submitted.
     """

@@ -11,8 +11,8 @@ class PlannedSplit:
     """The shards of one split.
 
     Attributes:
-        records: number of records.
-        shards: number of shards.
+        records: number of records in the split.
+        shards: number of shards of the split.
         bytes: estimated size of all shards.
     """
 

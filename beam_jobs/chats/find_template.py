@@ -78,7 +78,7 @@ def _read_config(path: str) -> dict[str, Any]:
 
 
 def _parse_config(path: str, text: str) -> dict[str, Any]:
-    """Return the JSON object of a tokenizer_config.json; SourceError with `path` if the text is not one."""
+    """Return the JSON object of a tokenizer_config.json; SourceError with `path` if the text is not a JSON object."""
     try:
         config = parse_input_json(text)
     except ValueError as error:

@@ -33,7 +33,7 @@ class ChatText(NamedTuple):
     """Text of a chat.
 
     Attributes:
-        text: the rendered text.
+        text: the rendered text, without marks.
         spans: (begin, end) in characters of each part that the assistant says, in order.
     """
 
@@ -46,7 +46,7 @@ class ChatTemplate:
     """A template, and the special tokens that it may use.
 
     Attributes:
-        source: the Jinja source.
+        source: Jinja source of the template.
         tokens: (name, text) of special tokens, such as ("eos_token", "</s>"), sorted.
 
     Raises:
@@ -77,7 +77,7 @@ class ChatTemplate:
         """Return the text of a chat with the assistant's spans.
 
         Raises:
-            ValueError: the template raises, shows no words of the assistant, or they cannot be found in its text.
+            ValueError: the template raises, shows no words of the assistant, or the assistant's words cannot be found in the text.
         """
         text = self._render(messages)
         is_marked = _GENERATION.search(self.source) is not None
@@ -162,7 +162,7 @@ def _list_rendering_errors() -> tuple[type[Exception], ...]:
 
 @functools.cache
 def _import_jinja() -> Any:
-    """Return the package jinja2, with the modules that are used of it loaded; MissingExtraError if it is not installed."""
+    """Return the package jinja2, with the submodules that are used loaded; MissingExtraError if it is not installed."""
     try:
         importlib.import_module("jinja2.sandbox")
         importlib.import_module("jinja2.ext")

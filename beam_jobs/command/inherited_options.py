@@ -63,7 +63,8 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 def _order_splits(entries: Mapping[str, Any]) -> Any:
     """Return the shares of splits in the order of `split_order`, since JSON objects are unordered.
 
-    Without `split_order` the names are in order already. Anything but an object is returned unchanged: its parser rejects it.
+    Without `split_order` the names are in order already. Anything but an object is returned unchanged, for the option's schema to
+    reject.
 
     Raises:
         ValueError: `split_order` is not a list of the names of the splits.
@@ -78,7 +79,7 @@ def _order_splits(entries: Mapping[str, Any]) -> Any:
 
 
 def _find_chat_template(entries: Mapping[str, Any], output: str) -> Any:
-    """Return the path of the chat template next to the shards, None without one.
+    """Return the path of the chat template next to the shards; None without a template.
 
     An object without a file is returned unchanged, for the option's schema to reject.
     """
@@ -89,7 +90,7 @@ def _find_chat_template(entries: Mapping[str, Any], output: str) -> Any:
 
 
 def _find_tokenizer(entries: Mapping[str, Any], output: str) -> Any:
-    """Return the tokenizer in the notation of --tokenizer, with the path of its file next to the shards; None without one."""
+    """Return the tokenizer in the notation of --tokenizer, with the path of its file next to the shards; None if text is stored."""
     identity = entries.get("tokenizer")
     if not isinstance(identity, Mapping):
         return None

@@ -26,7 +26,7 @@ class OptionParser(FlagParser):
         prog: the command as the user types it.
         description: one line on what it does.
         closing: a paragraph on the forms of SRC, which `--help` prints below the flags.
-        option_classes: the dataclasses.
+        option_classes: dataclasses whose options become flags.
         without: names of options that have no flag here.
         helps: help texts that replace those of the fields, by name of the option.
         topics: pages of `tpudata help` about the command.
@@ -63,7 +63,7 @@ def read_options(option_class: type[_T], flags: argparse.Namespace, **defaults: 
     """Return an instance of a dataclass of options, made from parsed flags.
 
     Args:
-        option_class: the dataclass.
+        option_class: dataclass of the returned options.
         flags: flags from an OptionParser.
         **defaults: values of fields without a flag, and of options that were not passed, in place of the fields' defaults.
 

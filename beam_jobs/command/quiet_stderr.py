@@ -1,4 +1,4 @@
-"""Hiding the tracebacks that Beam's workers and threads print on a command's standard error: it shows the error itself once."""
+"""Hiding the tracebacks that Beam's workers and threads print on a command's standard error, since the command shows the error."""
 
 from __future__ import annotations
 

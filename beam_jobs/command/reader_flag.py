@@ -43,7 +43,7 @@ def apply_reader(flags: argparse.Namespace) -> None:
     """Set the flags that the reader of `--for` needs and that were not passed; do nothing without `--for`.
 
     Raises:
-        UsageError: a flag has a value that the reader cannot read.
+        UsageError: a flag does not fit the reader: a value, --unlabelled, or the name of a split.
     """
     reader = read_options(ReaderOption, flags).reader
     if reader is None:

@@ -53,7 +53,7 @@ def parse_flags(parser: OptionParser, argv: Sequence[str]) -> tuple[argparse.Nam
         The parser's flags, and Beam's.
 
     Raises:
-        UsageError: a flag is unknown to both, a value is invalid, or --detach does not fit the runner.
+        UsageError: neither the parser nor Beam knows a flag, a value is invalid, or --detach does not fit the runner.
         DatasetError: the manifest of the dataset to append to is damaged.
     """
     flags, unparsed = parse_own_flags(parser, argv, beam_flag_names())
@@ -74,7 +74,7 @@ def parse_own_flags(
     Args:
         parser: parser with the options of the conversion.
         argv: flags, without the program's name.
-        also_known: names of Beam's flags.
+        also_known: names of flags that are left to Beam; other unknown flags are rejected.
     """
     flags, unparsed = parser.parse_with_rest(argv, also_known)
     # `reshard` has no --append.
@@ -88,7 +88,7 @@ def _reject_shared_flags(parser: OptionParser, beam_words: Sequence[str], *, is_
 
     Args:
         parser: parser of the command.
-        beam_words: words that it left to Beam.
+        beam_words: words that the parser left to Beam.
         is_remote: whether the runner is not the local one.
     """
     for word, next_word in itertools.zip_longest(beam_words, beam_words[1:], fillvalue=""):
@@ -105,7 +105,7 @@ def resolve_places(options: ConvertOptions, beam_options: PipelineOptions, *, dr
     """Return the options with paths that are valid on the workers of the runner.
 
     Raises:
-        UsageError: the paths are on this machine and the workers are on others.
+        UsageError: a path is on this machine, and the workers are on other machines.
     """
     if dry_run:  # The plan is made on this machine, so any path is valid.
         return options
@@ -132,7 +132,7 @@ def run_job(parser: OptionParser, prepare: Prepare, argv: Sequence[str]) -> int:
     """Run the command of a conversion.
 
     Args:
-        parser: parser of its flags.
+        parser: parser of the flags of the command.
         prepare: yields the conversion that flags and Beam's options describe.
         argv: flags, without the program's name.
 
@@ -155,7 +155,7 @@ def run_conversion(
     """Run a conversion and print its result.
 
     Args:
-        conversion: the conversion.
+        conversion: the conversion to run, or to plan in a dry run.
         beam_options: Beam's options, such as the runner.
         run: options of the run; a dry run prints the plan instead.
         printing: the parts to print.
@@ -225,7 +225,7 @@ def _print(
     Args:
         printing: the parts to print.
         warnings: the warnings by kind.
-        text: returns the text.
+        text: returns the result as text; not called with --json or --quiet.
         summary: returns the JSON object.
     """
     if printing.json:

@@ -11,7 +11,7 @@ from tpudata.format import Manifest, Shard
 
 
 def summarize_plan(plan: Plan) -> dict[str, Any]:
-    """Return a summary of a plan: its inputs, and by split the records, shards and estimated bytes."""
+    """Return a summary of a plan: its inputs, by split the records, shards and estimated bytes, and the warnings."""
     splits = {
         name: {"records": split.records, "shards": split.count, "bytes": split.estimated_bytes}
         for name, split in plan.splits.items()
@@ -25,7 +25,7 @@ def summarize_plan(plan: Plan) -> dict[str, Any]:
 
 
 def summarize_result(manifest: Manifest, output: str, seconds: float) -> dict[str, Any]:
-    """Return a summary of a result: by split the records, shards and bytes, and the counts of rejected and re-encoded inputs."""
+    """Return a summary of a result: the totals, by split the records, shards and bytes, the counts of inputs, and the warnings."""
     return {
         "output": output,
         "seconds": seconds,
@@ -41,7 +41,10 @@ def summarize_result(manifest: Manifest, output: str, seconds: float) -> dict[st
 
 
 def summarize_append(result: AppendResult, output: str, seconds: float) -> dict[str, Any]:
-    """Return a summary of an append: `summarize_result` of what was added, and the number of records before."""
+    """Return a summary of an append: `summarize_result` with the records, splits and counts that were added.
+
+    Classes and warnings are those of the whole dataset; `records_before` is the number of records before the append.
+    """
     return summarize_result(result.after, output, seconds) | {
         "records": result.after.records - result.before.records,
         "records_before": result.before.records,

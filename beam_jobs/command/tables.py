@@ -18,7 +18,7 @@ def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False)
     """Return the shards of a plan as text, with a line for every split.
 
     Args:
-        plan: the plan.
+        plan: plan whose shards are described.
         unit: the word for an input, such as `"document"`.
         has_duplicates: whether the plan counts duplicates, which the run will omit.
     """
@@ -43,7 +43,7 @@ def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False)
 
 
 def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: str = "") -> str:
-    """Return the result as text: the speed, a line for every split, and the rejected, ignored and re-encoded inputs.
+    """Return the result as text: totals and speed, a line for every split, the counts of inputs and tokens, and the warnings.
 
     Args:
         manifest: manifest of the dataset.
@@ -60,7 +60,7 @@ def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: 
 
 
 def format_append(result: AppendResult, output: str, seconds: float) -> str:
-    """Return the result of an append as text: a line for every split, and records that are no longer in the input."""
+    """Return the result of an append as text: as `format_result` for what was added, with the number of earlier records."""
     before, after = result.before, result.after
     records = after.records - before.records
     earlier_records = f"{count_text(before.records)} were there"
@@ -119,7 +119,7 @@ def _format_counts(
 
 
 def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
-    """Return the lines for documents, tokens and records in quarantine, if there are any."""
+    """Return the lines for records in quarantine, documents, tokens and unknown tokens, if there are any."""
     lines = []
     if counts.get("quarantined"):
         lines.append(f"omitted     {count_text(counts['quarantined'], 'record')} in quarantine")
@@ -144,7 +144,7 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
 def _format_reasons(counts: Mapping[str, int]) -> str:
     """Return the total of inputs, and the number for each reason, the most frequent first: `3: 2 truncated, 1 not an image`."""
     sorted_reasons = sorted(counts, key=lambda reason: (-counts[reason], reason))
-    # A reason may end with its fix, a sentence.
+    # A reason may end with its fix, a sentence, whose full stop is removed.
     texts = (f"{count_text(counts[reason])} {reason.rstrip('.')}" for reason in sorted_reasons)
     return f"{count_text(sum(counts.values()))}: {', '.join(texts)}"
 

@@ -149,8 +149,8 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
     """Yield the content of a member of a zip archive, in pieces.
 
     Args:
-        chunks: its compressed bytes, in chunks of any size.
-        method: its compression method, such as `zipfile.ZIP_DEFLATED`.
+        chunks: compressed bytes of the member, in chunks of any size.
+        method: compression method of the member, such as `zipfile.ZIP_DEFLATED`.
 
     Raises:
         NotImplementedError: the method is not supported.
@@ -194,7 +194,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
 
     Args:
         data: first chunk of the member.
-        method: its compression method.
+        method: compression method of the member, such as `zipfile.ZIP_LZMA`.
     """
     if method == zipfile.ZIP_DEFLATED:
         # Zip stores bare deflate, for which zlib takes a negative number.

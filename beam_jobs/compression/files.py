@@ -131,7 +131,7 @@ class _DecompressedFile(io.RawIOBase):
         return len(data)
 
     def _take(self, length: int) -> bytes:
-        """Return the next bytes, at least one and at most `length`; an empty string at the end."""
+        """Return the next bytes, at least one and at most `length`; empty at the end."""
         while self._position == len(self._chunk):
             chunk = next(self._chunks, None)
             if chunk is None:

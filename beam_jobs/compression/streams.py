@@ -33,10 +33,10 @@ def read_plain_chunks(path: str, start: int, stop: int, sizes: ReadSizes = READ_
     A reader of the range stops soon after `stop`, when the record that contains it ends.
 
     Args:
-        path: the file.
-        start: first byte.
+        path: path of the uncompressed file.
+        start: offset of the first byte to yield.
         stop: end of the range.
-        sizes: sizes of reads.
+        sizes: bytes of the reads in the range and after it.
 
     Raises:
         SourceError: the file ends before `stop`: it was truncated after it was listed.

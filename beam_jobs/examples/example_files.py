@@ -53,7 +53,7 @@ class SpoolExamples(LimitedStep):
         self._summary = ExampleSummary()
 
     def start_bundle(self) -> None:
-        """Begin a bundle; discard what a failed one has left."""
+        """Begin a bundle; discard what a failed bundle has left."""
         self.teardown()
         self._held = []
         self._summary = ExampleSummary()
@@ -86,7 +86,7 @@ class SpoolExamples(LimitedStep):
             self._spool.finish()
             self._spool = None
         references, self._held = self._held, []
-        # Beam requires a window for elements that come after the last one of a bundle.
+        # Beam requires a window for elements that are yielded after the last element of a bundle.
         yield from put_in_global_window([*self._pack(references), TaggedOutput(SCHEMA, self._summary)])
 
     def teardown(self) -> None:
@@ -142,7 +142,7 @@ class SpoolExamples(LimitedStep):
 
         Raises:
             UsageError: the element is a pair, and the rules have a function for the key.
-            SourceError: the element is neither an example nor a pair with one, or its key is invalid.
+            SourceError: the element is neither an example nor a pair (key, example), or the key is invalid.
         """
         key, example = None, element
         if isinstance(element, tuple) and len(element) == 2:
@@ -164,7 +164,7 @@ class SpoolExamples(LimitedStep):
         return _format_key(key), example
 
     def _choose_split(self, example: Mapping[str, Any], key: str) -> str:
-        """Return the split of an example: of the user's function, else by its key and the shares, else the default one."""
+        """Return the split of an example: by the user's function, else by the shares and its key, else the default split."""
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
             # Names in shares were checked when the shares were parsed.

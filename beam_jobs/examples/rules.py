@@ -69,7 +69,8 @@ class ExampleRules:
 
         Raises:
             BadRecordError: its class is missing or unknown.
-            FeatureError: a value is of an unsupported kind, the features do not fit the schema, or there are none.
+            FeatureError: as in `flatten_features`, or a value is of an unsupported kind, the features do not fit the schema, or
+                the example has no features.
         """
         values = flatten_features(example)
         for name, default in self.defaults.items():

@@ -86,7 +86,7 @@ class ExampleSummary:
         return cls(value["decoded_bytes"], {feature.name: (feature, key) for feature, key in pairs})
 
     def _merge(self, other: dict[str, tuple[Feature, str]]) -> None:
-        """Merge the features of other examples; FeatureError if they differ in names or kinds."""
+        """Merge the features of other examples; FeatureError if they differ in names, kinds or ranks."""
         if not self.features:
             self.features = dict(other)
             return
@@ -179,7 +179,7 @@ def _is_empty(feature: Feature) -> bool:
 
 
 def _merge_features(first: Feature, other: Feature) -> Feature | None:
-    """Return the feature that describes the values of both, None if no feature does; the order of the two does not matter."""
+    """Return the feature that describes the values of both features, in any order; None if no feature does."""
     if len(first.shape) != len(other.shape):
         return None
     shape = tuple(
@@ -193,7 +193,7 @@ def _merge_features(first: Feature, other: Feature) -> Feature | None:
     if "raw" in (first.encoding, other.encoding):
         return None
     if _is_empty(first) or _is_empty(other):
-        # The list with values decides. Of two empty ones the order of kinds does, so that any order of merging gives the same.
+        # The list with values decides; if both are empty, the order of kinds, so that any order of merging gives the same feature.
         candidates = [feature for feature in (first, other) if not _is_empty(feature)] or [first, other]
         chosen = max(candidates, key=lambda feature: (feature.kind, feature.encoding or ""))
         return dataclasses.replace(chosen, shape=shape)

@@ -229,7 +229,7 @@ def _make_plan(
         parts: summaries of the bundles.
         options: options of the conversion.
         converter: converter of the examples.
-        labels: the classes.
+        labels: classes of the examples; empty without classes.
         claim: claim of the run on the output.
     """
     try:
@@ -279,7 +279,7 @@ def _parse_shares(split: str) -> SplitShares:
 
 def _parse_classes(labels: Sequence[str]) -> tuple[str, ...]:
     """Return class names as a tuple; UsageError if there are none, or one is invalid or repeated."""
-    is_sequence = isinstance(labels, Iterable) and not isinstance(labels, str)
+    is_sequence = isinstance(labels, Sequence) and not isinstance(labels, (str, bytes))
     # labels.txt has one name in each line, so a name must be exactly one line.
     if not is_sequence or not all(isinstance(name, str) and name.splitlines() == [name] for name in labels):
         raise UsageError(f"labels: not class names (got {labels!r}, expected a sequence of str of one line each)")

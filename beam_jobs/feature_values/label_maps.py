@@ -31,7 +31,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         value: integers [height, width] or [height, width, 1], or the bytes of a grey or palette PNG.
 
     Raises:
-        FeatureError: the value is neither, or a class does not fit the feature's dtype.
+        FeatureError: the value is neither such an array nor such a PNG, or a class does not fit the feature's dtype.
     """
     if isinstance(value, bytes):
         classes = decode_label_map(feature, value)
@@ -50,7 +50,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
 
 
 def _read_integers(feature: Feature, value: Any) -> npt.NDArray[Any]:
-    """Return a label map as an array [height, width]; FeatureError if the value is not an array of integers of such a shape."""
+    """Return a label map as integers [height, width]; FeatureError if the value is not of that form or [height, width, 1]."""
     try:
         array = np.asarray(value)
     except ValueError:  # Rows of different lengths, which are rejected below.

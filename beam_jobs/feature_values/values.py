@@ -77,6 +77,8 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
 def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     """Return a feature of the schema with the shape of a value, and the value for `encode_example`.
 
+    The feature of an image, or of raw values that are bytes, is returned unchanged.
+
     Raises:
         FeatureError: the value does not fit the feature.
     """
@@ -138,7 +140,7 @@ def compute_decoded_size(feature: Feature) -> int | None:
 
 
 def _unwrap(name: str, value: Any) -> Any:
-    """Return a value with types that features have: bytes for bytearrays and memoryviews, wider types for those of ml_dtypes.
+    """Return a value with types that features have: bytes for bytearrays and memoryviews, float32 or int64 for types of ml_dtypes.
 
     Also converts the elements of a list. Raises FeatureError for None.
     """
@@ -152,7 +154,7 @@ def _unwrap(name: str, value: Any) -> Any:
 
 
 def _widen(value: Any) -> Any:
-    """Return arrays, scalars and sequences of ml_dtypes' floats as float32, of its integers as int64, and others unchanged."""
+    """Return arrays, scalars and sequences of ml_dtypes' floats as float32, its integers as int64, and other values unchanged."""
     if isinstance(value, np.ndarray):
         return value.astype(_find_wide_type(value.dtype.type)) if _is_ml_dtype(value.dtype.type) else value
     if isinstance(value, np.generic):
@@ -188,7 +190,7 @@ def _check_float32_holds(name: str, array: np.ndarray[Any, Any]) -> None:
 
 def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
     """Return the feature of an array, and its value to store; FeatureError for an unsupported dtype."""
-    # An array of uint8 is stored as its bytes, such as pixels; a single uint8 is a number like any other.
+    # An array of uint8, such as pixels, is stored as its bytes; a single uint8 is a number like any other.
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
     types: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
@@ -216,7 +218,7 @@ def _infer_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Featu
 
 
 def _find_common_type(types: set[type]) -> type:
-    """Return int or float if all elements are integers or floats, else bytes; `encode_example` rejects elements of other types."""
+    """Return int if all types are integers, float if all are floats, else bytes; `encode_example` rejects other mixtures."""
     for python_type, *numpy_types in ((int, np.integer, np.bool_), (float, np.floating)):
         if types and all(issubclass(element_type, (python_type, *numpy_types)) for element_type in types):
             return python_type

@@ -98,7 +98,7 @@ class ImageConverter(InputConverter):
         return ImageSummary.from_json(value)
 
     def measure_content(self, reference: Reference, data: bytes) -> int:
-        """Return the bytes of the image in its record; raise BadRecordError if it is rejected."""
+        """Return the number of bytes of the image in its record; raise BadRecordError if it is rejected."""
         try:
             return self._layout.measure_content(data, reference.payload, self.options)
         except ValueError as error:
@@ -111,11 +111,11 @@ class ImageConverter(InputConverter):
             reference: reference to the image.
             labels: classes of the dataset.
             data: bytes of the image.
-            summary: counter of images.
+            summary: counter of images; changed in place.
 
         Raises:
-            BadRecordError: the bytes are not a supported image, or its label or an extra value is invalid; the message names the
-                file.
+            BadRecordError: the bytes are not a supported image, or its label, its label map or an extra value is invalid; the
+                message names the file.
             SourceError: the layout is raw, and the size differs from that of earlier images.
         """
         maps = self._select_maps(reference) if self._map_features else {}
@@ -123,7 +123,7 @@ class ImageConverter(InputConverter):
         image_summary = self.new_summary() if maps else summary
         try:
             label = self._resolve_label(reference, labels)
-            # Converted before the layout counts the image, for the same reason.
+            # Converted before the layout counts the image, since an invalid value rejects the image.
             extra = self._convert_extra(reference) if self.extra else {}
             values = self._layout.make_values(reference, label, data, self.options, image_summary) | extra
             if maps:
@@ -181,7 +181,7 @@ class ImageConverter(InputConverter):
         return labels.find_number(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
-        """Return the extra features of a record, except for label maps in separate files; ValueError if one is invalid."""
+        """Return the extra features of a record but label maps next to the image in an archive; ValueError if one is invalid."""
         values = reference.features
         return {
             feature.name: convert_value(feature, values.get(feature.name))
@@ -194,7 +194,7 @@ class ImageConverter(InputConverter):
         return tuple(feature for feature in self.extra if feature.is_label_map)
 
     def _select_maps(self, reference: Reference) -> dict[Feature, RangedMap]:
-        """Return, by feature, the label maps that are files next to the image."""
+        """Return, by feature, the label maps that lie next to the image in an archive."""
         values = ((feature, reference.features.get(feature.name)) for feature in self._map_features)
         return {feature: value for feature, value in values if isinstance(value, RangedMap)}
 

@@ -46,7 +46,7 @@ class ImageLayout(abc.ABC):
     Attributes:
         names: names of its features.
         overhead: approximate bytes of a record without its image and its texts: keys, tags, and small values.
-        label: feature of the label.
+        label: name of the feature with the label.
         has_texts: whether records contain the names of files and classes.
     """
 
@@ -57,7 +57,7 @@ class ImageLayout(abc.ABC):
 
     @abc.abstractmethod
     def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
-        """Return the bytes of an image in its record.
+        """Return the number of bytes of an image in its record.
 
         Raises:
             ValueError: the image is rejected.
@@ -115,7 +115,7 @@ class ImagenetLayout(ImageLayout):
     has_texts = True
 
     def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
-        """Return the bytes of the encoded image, or of both halves if one of them is a target."""
+        """Return the number of bytes of the encoded image, or of both halves if one of them is a target."""
         if options.target_half is not None:
             return sum(len(half.data) for half in make_stored_halves(data, payload, options))
         return len(make_stored_image(data, payload, options).data)
@@ -172,7 +172,7 @@ class RawLayout(ImageLayout):
     has_texts = False
 
     def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
-        """Return the bytes of the pixels."""
+        """Return the number of bytes of the pixels."""
         return len(decode_pixels(data, payload, options)[0])
 
     def make_values(

@@ -30,14 +30,17 @@ class Pixels(Payload):
     order: str = ROWS_FIRST
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the shape as `idx:HxW` or `idx:HxWxC`, with another order of axes in place of `idx`, and the features as text."""
+        """Return the shape in place of the kind, and the features as text.
+
+        The shape is `idx:HxW` or `idx:HxWxC`, with another order of axes in place of `idx`.
+        """
         del crc32
         # Datasets store hashes of these texts, so they must not change; `idx` is the format of files with rows first.
         order = "idx" if self.order == ROWS_FIRST else self.order
         return f"{order}:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
 
     def image_shape(self) -> tuple[int, int, int]:
-        """Return height, width and channels; ValueError if they are not those of an image."""
+        """Return height, width and channels; ValueError if the shape is not that of a supported image."""
         height, width, channels = self.shape if len(self.shape) == 3 else (*self.shape, 1)
         if channels not in _CHANNELS:
             raise ValueError(

@@ -28,10 +28,10 @@ class StoredImage(NamedTuple):
     """An encoded image as a record holds it.
 
     Attributes:
-        data: the bytes.
+        data: bytes of the encoded image.
         format: format of the bytes: `"JPEG"` or `"PNG"`.
-        height: pixels.
-        width: pixels.
+        height: height in pixels.
+        width: width in pixels.
         channels: 1 or 3.
         reason: reason for re-encoding, in a few words; empty if the bytes are those of the input.
     """
@@ -53,7 +53,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
         options: rules for checking and storing images.
 
     Raises:
-        ValueError: rejected; the message completes `rejected: `.
+        ValueError: the image is rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
         decoded = DecodedImage(_decode_bare(data, payload, options))
@@ -84,7 +84,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
         options: rules for checking and storing images; `resize_shorter` applies to each half.
 
     Raises:
-        ValueError: rejected, or of an odd width; the message completes `rejected: `.
+        ValueError: the picture is rejected, or its width is odd; the message completes `rejected: `.
     """
     # Resized after the cut: the option limits the shorter side of each half.
     unscaled = dataclasses.replace(options, resize_shorter=None)
@@ -113,7 +113,7 @@ def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_los
     """Return a decoded image as PNG if its source was lossless and no option asks for JPEG, otherwise as JPEG.
 
     Args:
-        decoded: the image.
+        decoded: the decoded image, which is resized as the options ask.
         options: rules for storing images.
         reason: reason for re-encoding, as in `StoredImage`.
         is_lossless: whether the source was lossless.
@@ -136,7 +136,7 @@ def decode_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple
         uint8 values in C order, and (height, width, channels) with 1 or 3 channels.
 
     Raises:
-        ValueError: rejected; the message completes `rejected: `.
+        ValueError: the image is rejected; the message completes `rejected: `.
     """
     if isinstance(payload, Pixels):
         image = _decode_bare(data, payload, options)
@@ -170,7 +170,7 @@ def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
 
 def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
     """Return a decoded image, shrunk as the options say; ValueError if it is damaged or of an unsupported kind."""
-    # A draft does not decode a whole JPEG, as --check=decode requires.
+    # A draft skips parts of a JPEG, and --check=decode has to decode all of it.
     return decode_image(data, format_name, header, options.resize_shorter, draft=options.check != DECODE)
 
 

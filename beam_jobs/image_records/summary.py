@@ -52,7 +52,7 @@ class ImageSummary:
             self.converted[reason] = self.converted.get(reason, 0) + 1
 
     def add_lists(self, features: Iterable[Feature], values: Mapping[str, Any]) -> None:
-        """Count the entries of the lists of one record."""
+        """Raise `maxima` to the numbers of entries of one record's lists, if those are larger."""
         for feature in features:
             count = count_entries(feature, values[feature.name])
             self.maxima[feature.name] = max(count, self.maxima.get(feature.name, 0))
@@ -95,7 +95,7 @@ class ImageSummary:
         )
 
     def _add_shape(self, shape: Shape, source: str) -> int:
-        """Extend the ranges of sides by a new shape; return the bytes of an image of it."""
+        """Extend the ranges of sides and channels by a new shape; return the bytes of an image of this shape."""
         height, width, channels = shape
         self.heights = _join_spans(self.heights, (height, height))
         self.widths = _join_spans(self.widths, (width, width))
@@ -117,7 +117,7 @@ def _parse_shape(values: Sequence[int]) -> Shape:
 
 
 def _join_spans(span: tuple[int, int] | None, other_span: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Return the span (smallest, largest) that holds both; None, the span of no images, adds nothing."""
+    """Return the span (smallest, largest) that holds both spans; None, the span of no images, adds nothing."""
     if span is None or other_span is None:
         return span or other_span
     return min(span[0], other_span[0]), max(span[1], other_span[1])

@@ -188,7 +188,7 @@ class ConvertOptions:
 
     @property
     def request_limits(self) -> RequestLimits:
-        """The limits of requests to object stores; limits that are None are those of the local runner."""
+        """The limits of requests to object stores; an option that is None gets the limit of the local runner."""
         limits = LOCAL_REQUESTS
         if self.read_threads is not None:
             limits = dataclasses.replace(limits, read_threads=self.read_threads)

@@ -20,7 +20,7 @@ def labels_file_option(*, is_optional: bool = False) -> str | None:
     """Return the field of the option `--labels FILE`.
 
     Args:
-        is_optional: whether a manifest without it has no entry.
+        is_optional: whether the manifest omits the entry if the option is not passed.
     """
     return option(
         None,

@@ -69,7 +69,7 @@ class TokenizerOptions:
 
     @classmethod
     def from_spec(cls, spec: TokenizerSpec | None) -> TokenizerOptions:
-        """Return the options of a tokenizer; those that store text if it is None."""
+        """Return the options of a tokenizer; the options that store text if `spec` is None."""
         return cls() if spec is None else cls(spec.text, spec.eos, spec.replace_unknown, spec.special_tokens)
 
     @property

@@ -47,13 +47,13 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
     An empty or absent folder is always accepted, except for an append.
 
     Args:
-        output: the folder.
-        resume: whether to accept what a killed run leaves: shards, indexes and metadata, but nothing else.
+        output: path of the output folder.
+        resume: whether to accept the shards, indexes, rejects and metadata of a run, killed or complete, but nothing else.
         overwrite: whether to accept a complete dataset, with any other files.
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
-        OutputError: the path is a file, or the folder holds something else; the message says what, and what to do.
+        OutputError: the path is a file, the folder holds something else, or an append finds no dataset; the message has the fix.
     """
     storage = storage_for(output)
     folder = storage.stat(output)
@@ -108,7 +108,7 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
 
 
 def _is_compressed_shard(entry: Entry) -> bool:
-    """Return whether a file is a compressed shard; a killed run without compression may have left others."""
+    """Return whether a file is a compressed shard; a killed run without compression may have left plain ones."""
     return is_shard_name(entry.name) and storage_for(entry.path).read_range(entry.path, 0, len(HEADER)) == HEADER
 
 
@@ -118,7 +118,7 @@ def reject_another_dataset(
     """Raise OutputError if the complete dataset in a folder was made with other options or from another input.
 
     Args:
-        output: the folder.
+        output: path of the output folder.
         options: the options of this run that decide the content of the shards.
         fingerprint: fingerprint of this run's input.
         can_append: whether the message offers --append.
@@ -145,7 +145,7 @@ def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[st
     """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of this run.
 
     Args:
-        output: the folder.
+        output: path of the output folder.
         before: options of the dataset, from its manifest.
         now: options of this run.
         flag: flag that begins the message.
@@ -162,7 +162,7 @@ def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[st
 
 
 def reject_strays(output: str, names: Collection[str]) -> None:
-    """Raise OutputError if the folder has shards of other names than these, which a run with another plan has left."""
+    """Raise OutputError if the folder has shards whose names are not in `names`: a run with another plan has left them."""
     storage = storage_for(output)
     if storage.stat(output) is None:
         return
@@ -182,9 +182,9 @@ def reject_foreign_metadata(
     Args:
         output: a folder with a complete dataset, which is to be overwritten.
         compression: compression of the new dataset.
-        features: features of its records.
-        labelled: whether it has classes.
-        files: names of its additional files.
+        features: features of the new records.
+        labelled: whether the new dataset has classes.
+        files: names of the additional files of the new dataset.
     """
     storage = storage_for(output)
     old_names = list_metadata(read_manifest(output))
@@ -201,7 +201,7 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
 
     Args:
         error: error that ended the run.
-        output: the output folder.
+        output: path of the output folder.
         flag: the flag that continues the run.
     """
     # An object store's own message has the fix.
@@ -230,7 +230,7 @@ def _offer_append(can_append: bool) -> str:
 
 
 def _counts_as_empty(entry: Entry) -> bool:
-    """Return whether a folder with this entry counts as empty: it is an unfinished file, or a folder that has only such entries."""
+    """Return whether a folder may have an entry and count as empty: an unfinished file, or a folder of only such entries."""
     if entry.is_folder:
         return all(_counts_as_empty(inner) for inner in storage_for(entry.path).list(entry.path))
     return entry.name.startswith(TEMPORARY_PREFIX)

@@ -63,7 +63,7 @@ class Rejects:
         return dict(sorted(self._counts.items()))
 
     def write(self, output: str) -> tuple[WrittenFile, ...]:
-        """Write the rejected inputs into the dataset's folder, and return the file; without any, remove a killed run's file."""
+        """Write the rejected inputs into a file of the dataset, and return it; if there are none, remove a killed run's file."""
         if not self._lines:
             storage_for(output).delete(storage_for(output).join(output, rejects_name(self.name)))
             return ()

@@ -15,12 +15,13 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 
 def give_up(output: str, claim: Claim | None) -> None:
-    """Remove the unfinished files of a run that has failed for good, and the claim of a pipeline, since no later step does.
+    """Remove the unfinished files of a run that has failed for good.
 
-    Does nothing if another run has taken over the output.
+    If its claim is a pipeline's, remove that too: the last step, which would do so, will not run. Does nothing if another run has
+    taken over the output.
 
     Args:
-        output: the output folder.
+        output: path of the output folder.
         claim: claim of the run on it; None for a run without a claim.
     """
     if claim is not None and not has_claim(output, claim):

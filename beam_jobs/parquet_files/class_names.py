@@ -14,7 +14,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
     Args:
         schema: a schema of pyarrow.
-        with_lists: whether to include columns of lists, with the description of their items.
+        with_lists: whether to include columns that are described as `[description of the items]`, by the items' description.
     """
     try:
         columns = parse_input_json((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
@@ -32,7 +32,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
 
 def find_class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
-    """Return the class names in the description of a column, or of the items of a column of lists; None without any."""
+    """Return the class names in the description of a column, or of the items of a column of lists; None without names."""
     # The description of a list may be an object with the description of its items in `feature`.
     feature = description.get("feature", description)
     names = feature.get("names") if isinstance(feature, dict) else None

@@ -66,7 +66,7 @@ class RowGroup(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size of all columns in the file."""
+        """Size of the group's columns in the file."""
         return sum(chunk.size for chunk in self.chunks)
 
 
@@ -74,7 +74,7 @@ class Footer(NamedTuple):
     """The footer of a file.
 
     Attributes:
-        groups: its row groups.
+        groups: row groups of the file, in order.
     """
 
     groups: tuple[RowGroup, ...]
@@ -173,7 +173,7 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
 
 
 def _decode_name(path: Any) -> str:
-    """Return the first name in a path of the schema."""
+    """Return the first name in a path of the schema; an empty string if the path is invalid."""
     name = path[0] if isinstance(path, list) and path and isinstance(path[0], bytes) else b""
     return name.decode("utf-8", "surrogateescape")
 

@@ -76,19 +76,19 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
 
 
 def _find_fixed_bytes(chunk: ColumnChunk) -> int:
-    """Return the bytes of each value of a column; 0 if they vary in size."""
+    """Return the bytes of each value of a column, 16 for numbers; 0 if values vary in size."""
     if chunk.kind == _BYTE_ARRAY:
         return 0
     return chunk.width if chunk.kind == _FIXED else _NUMBER_BYTES
 
 
 def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int) -> int:
-    """Return the bytes of a value of varying length in a data page: the average, or else a bound.
+    """Return the number of bytes of a value of varying length in a data page: the average, or else a bound.
 
     Args:
         size: unpacked bytes of the page.
-        values: number of its values.
-        encoding: number of its encoding.
+        values: number of values in the page.
+        encoding: Parquet's number of the encoding of the values.
         dictionary_bytes: unpacked bytes of the column's dictionary; 0 without one.
     """
     if encoding in _DICTIONARY_ENCODINGS:
@@ -99,7 +99,7 @@ def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int
 
 
 def _parse_data_header(header: Struct, kind: int) -> tuple[int, Any]:
-    """Return the number of values of a data page, 0 if it is invalid, and their encoding."""
+    """Return the number of values of a data page, 0 if that is invalid, and the encoding of the values."""
     is_v2 = kind == _DATA_V2
     data_header = header.get(_DATA_PAGE_HEADER_V2 if is_v2 else _DATA_PAGE_HEADER)
     data_header = data_header if isinstance(data_header, dict) else {}

@@ -29,7 +29,7 @@ class ParquetReader:
         file: the file, open in pyarrow.
 
     Attributes:
-        footer: as passed.
+        footer: footer of the file.
         schema: the columns and their types, as pyarrow reads them.
     """
 
@@ -81,7 +81,7 @@ class ParquetReader:
         return max(1, min(most_rows, _BATCH_BYTES // max(1, row_bytes)))
 
     def _read(self, group: int, names: Sequence[str], batch_rows: int) -> Iterator[Any]:
-        """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged one."""
+        """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged column."""
         try:
             yield from self._file.iter_batches(batch_rows, row_groups=[group], columns=list(names), use_threads=False)
         except MemoryError:
@@ -130,7 +130,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
 
 
 def _make_read_error(path: str, error: Exception, origin: str = "") -> CorruptionError | SourceError:
-    """Return the error for one of pyarrow's: SourceError if pyarrow does not support the file, else CorruptionError."""
+    """Return the error for an error of pyarrow: SourceError if pyarrow does not support the file, else CorruptionError."""
     reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")

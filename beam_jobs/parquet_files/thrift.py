@@ -31,7 +31,7 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
 
     Args:
         data: bytes that contain the struct.
-        position: offset at which it begins.
+        position: offset in the bytes at which the struct begins.
 
     Returns:
         The values by the number of their field: integers, booleans, bytes, lists, and dicts for maps and structs; and the position.
@@ -58,7 +58,7 @@ class _ThriftReader:
         """Return the fields of a struct by number.
 
         A field's header has the difference of its number from the one before, or 0 if the number follows, and the type of its
-        value; a boolean is its type. A header of 0 ends the struct.
+        value; the type of a boolean is also its value. A header of 0 ends the struct.
 
         Raises:
             IndexError, CutError: the bytes end inside the struct.
@@ -70,42 +70,44 @@ class _ThriftReader:
         number = 0
         while header := self._data[self.position]:
             self.position += 1
-            difference, kind = header >> 4, header & 15
+            difference, type_code = header >> 4, header & 15
             number = number + difference if difference else self._read_integer()
-            values[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._read_value(kind, depth + 1)
+            values[number] = (
+                type_code == _TRUE if type_code in (_TRUE, _FALSE) else self._read_value(type_code, depth + 1)
+            )
         self.position += 1
         return values
 
-    def _read_value(self, kind: int, depth: int) -> Any:
+    def _read_value(self, type_code: int, depth: int) -> Any:
         """Return a value of one of Thrift's types."""
-        if kind in _INTEGERS:
+        if type_code in _INTEGERS:
             return self._read_integer()
-        if kind == _BINARY:
+        if type_code == _BINARY:
             return self._take(self._read_varint())
-        if kind == _STRUCT:
+        if type_code == _STRUCT:
             return self.read_struct(depth)
-        if kind in (_LIST, _SET):
+        if type_code in (_LIST, _SET):
             return self._read_list(depth)
-        if kind == _MAP:
+        if type_code == _MAP:
             return self._read_map(depth)
-        if kind in (_TRUE, _FALSE):
-            # An element of a list or a map; those of structs are in the headers of fields.
+        if type_code in (_TRUE, _FALSE):
+            # An element of a list or a map; booleans of structs are in the headers of fields.
             return self._take(1) == b"\x01"
-        if kind in _FIXED:
-            return self._take(_FIXED[kind])
-        raise ThriftError(f"unknown type {kind} at byte {self.position}")
+        if type_code in _FIXED:
+            return self._take(_FIXED[type_code])
+        raise ThriftError(f"unknown type {type_code} at byte {self.position}")
 
     def _read_list(self, depth: int) -> list[Any]:
         """Return a list or set; ThriftError if it is nested too deep."""
         # The first byte has the number of elements in its high half, and their type in the low one.
         header = self._data[self.position]
         self.position += 1
-        short_count, kind = header >> 4, header & 15
+        short_count, type_code = header >> 4, header & 15
         # 15 stands for a count that follows.
         count = self._check_count(short_count if short_count < 15 else self._read_varint())
         if depth > _MAX_DEPTH:
             raise ThriftError("it is nested too deep")
-        return [self._read_value(kind, depth + 1) for _ in range(count)]
+        return [self._read_value(type_code, depth + 1) for _ in range(count)]
 
     def _read_map(self, depth: int) -> dict[Any, Any]:
         """Return a map; ThriftError if its keys are containers or structs, or it is nested too deep."""
@@ -113,11 +115,11 @@ class _ThriftReader:
         if not count:
             # The byte of the types is omitted for an empty map.
             return {}
-        kinds = self._take(1)[0]
-        key_kind, value_kind = kinds >> 4, kinds & 15
-        if depth > _MAX_DEPTH or key_kind in (_LIST, _SET, _MAP, _STRUCT):
+        codes = self._take(1)[0]
+        key_code, value_code = codes >> 4, codes & 15
+        if depth > _MAX_DEPTH or key_code in (_LIST, _SET, _MAP, _STRUCT):
             raise ThriftError("a map, which no structure of Parquet has")
-        return {self._read_value(key_kind, depth + 1): self._read_value(value_kind, depth + 1) for _ in range(count)}
+        return {self._read_value(key_code, depth + 1): self._read_value(value_code, depth + 1) for _ in range(count)}
 
     def _check_count(self, count: int) -> int:
         """Return a number of elements; CutError if the bytes end before them, since each has at least one byte."""

@@ -8,7 +8,7 @@
     timestamp                  2020-01-31T12:34:56.123456, with Z if     count of the column's unit since 1970-01-01
                                the column has a time zone (then UTC)
     duration                   the number                                count of the column's unit
-    decimal                    12.50                                     12.5
+    decimal                    12.50                                     the number if it is whole, else the text
     dictionary, extension      as the type of its values                 the same
 
     list of text or numbers    a list of these                           the same
@@ -73,7 +73,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
 
     Args:
         column: an array of pyarrow of a type for which `is_supported_type` or `is_list` is true, or of chats.
-        as_text: whether dates, times and decimals become text; otherwise numbers.
+        as_text: whether dates, times and decimals become text; otherwise dates, times and whole decimals become numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
@@ -96,7 +96,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
 
 
 def _convert_nested(column: Any, errors: str) -> list[Any]:
-    """Return lists and structs as Python values, with an UnreadableValue for each that is not UTF-8.
+    """Return lists and structs as Python values, with an UnreadableValue in place of each that has text that is not UTF-8.
 
     Args:
         column: an array of pyarrow.
@@ -115,7 +115,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
 
 
 def _decode_nested(value: Any, errors: str) -> Any:
-    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; UnicodeDecodeError if `errors` is strict."""
+    """Return a value with the bytes in it, also in lists and dicts, decoded as UTF-8; raise as `bytes.decode` does."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors)
     if isinstance(value, dict):
@@ -170,7 +170,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
     """Return a decimal as text, or with `as_text` false as an int if it is whole; None for null."""
     if value is None:
         return None
-    # A whole number is exact as an int. Others stay text, which the caller parses like text.
+    # A whole number is exact as an int. A fraction stays text, which the caller parses.
     return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
 
 

@@ -76,7 +76,7 @@ class Plan:
 
     Attributes:
         splits: plans of the splits by name.
-        files: number of inputs.
+        files: number of planned inputs: files, documents or records.
         bytes: total size of the inputs.
         fingerprint: digest of all keys and sizes, which does not depend on their order.
         suffix: ending of the shards' names.
@@ -134,7 +134,7 @@ def make_plan(
 
     Args:
         tally: tally of all references.
-        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without one.
+        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without a ratio.
         options: options with the size or number of shards.
         overhead: bytes of a record in a shard in addition to its content and its texts.
         omitted: by split, (number, bytes in the input) of references whose records will be omitted.
@@ -177,7 +177,7 @@ def _estimate_sizes(
     sizes: npt.NDArray[np.int64] = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
     if omitted is None:
         return sizes
-    # The positions of omitted records are unknown here; assume that they are spread like the others.
+    # The positions of omitted records are unknown here; assume that they are spread like the records that remain.
     omitted_records, omitted_bytes = omitted
     omitted_share = (omitted_bytes * ratio + omitted_records * (overhead + FRAME_BYTES)) / int(sizes.sum())
     # Both shares are estimates, so the omitted one may exceed the whole.
@@ -196,12 +196,18 @@ def _divide_buckets(
 ) -> tuple[Positions, npt.NDArray[np.int64]]:
     """Return the starts and the bytes of equal parts of buckets, at least 16 for each of `count` shards.
 
+    Args:
+        buckets: all buckets of the split.
+        sizes: bytes of each bucket's records in shards, int64 [n].
+        split: name of the split, for the message.
+        count: number of shards.
+
     Raises:
         UsageError: shards would have so few records that one could be empty.
     """
     # Each bucket is divided into 2**bits parts.
     bits = ((count * _SHARD_BUCKETS - 1) >> BUCKET_BITS).bit_length()
-    # Records if all buckets had as few as the emptiest; a bucket without any is not listed.
+    # Records if all buckets had as few as the emptiest; a bucket without records is not listed.
     fewest_records = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
     if fewest_records < count * _EVEN_RECORDS:
         raise UsageError(
@@ -218,7 +224,9 @@ def _divide_buckets(
 
 
 def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
-    """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number or no multiple."""
+    """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number, or not a multiple of
+    `shards_multiple_of`; `split` and its number of `records` are for the message.
+    """
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(

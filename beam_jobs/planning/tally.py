@@ -39,7 +39,7 @@ class Buckets:
     """Buckets in ascending order.
 
     Attributes:
-        starts: uint64 [n]: position of the first record of each.
+        starts: uint64 [n]: position at which each begins, which is that of its first record only without a shuffle.
         bytes: int64 [n]: bytes of the records in each, as in the input.
         records: int64 [n]: number of records in each.
         texts: int64 [n]: bytes of the texts of the records in addition to their content.
@@ -183,7 +183,7 @@ def is_fingerprint(text: str) -> bool:
 
 
 def join_fingerprints(fingerprint: str, other: str) -> str:
-    """Return the fingerprint of the union of two sets of inputs, from those of each: it is a sum over the inputs."""
+    """Return the fingerprint of the union of two sets of inputs from their fingerprints, which are sums over the inputs."""
     high = (int(fingerprint[:16], 16) + int(other[:16], 16)) & _HASH_MASK
     low = (int(fingerprint[16:], 16) + int(other[16:], 16)) & _HASH_MASK
     return f"{high:016x}{low:016x}"
@@ -195,7 +195,7 @@ def _make_equal_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text
 
 
 def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
-    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; of under 256 records, for each record."""
+    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; or for each record of fewer than 256."""
     run_records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // run_records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.

@@ -50,11 +50,11 @@ class InputFacts:
     """Facts about an input before it is listed.
 
     Attributes:
-        splits: splits that names of the input's files or folders say.
+        splits: splits that files or folders of the input are named after.
         classes: class names that are known before the listing.
-        has_folders: whether the names of classes are those of folders.
+        has_folders: whether classes are named after folders.
         is_ordered: whether a flag determines the numbers of classes.
-        needs_classes: whether a dataset without any class is an error, since its source has declared some.
+        needs_classes: whether a dataset without any class is an error, since the source declares that it has classes.
     """
 
     splits: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ def list_warnings(
 
 
 def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
-    """Return a warning for each kind of notes of the listing, by kind."""
+    """Return the warnings about notes of the listing, by kind, except for `TEXT_CLASSES`; see `_warn_of_captions`."""
     lines = {}
     if columns := source_notes.examples(notes.COLUMNS):
         lines[notes.COLUMNS] = (

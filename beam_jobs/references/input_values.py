@@ -20,7 +20,7 @@ def convert_value(feature: Feature, value: Any) -> Any:
 
     Args:
         feature: the feature, declared by the source.
-        value: its value, see beam_jobs.feature_values.values; None if the input lacks it.
+        value: value of the feature, see beam_jobs.feature_values.values; None if the input lacks it.
 
     Raises:
         ValueError: the value does not fit the feature; the message names the column, what was got, and what is expected.
@@ -81,7 +81,7 @@ def _check_range(feature: Feature, stored: Any) -> None:
 
 
 def count_bytes(value: Any) -> int:
-    """Return the size of a feature's value if it is bytes or a map, the sum over a list; 0 for text and numbers."""
+    """Return the bytes of a feature's value that is bytes or a `RangedMap`, the sum over a list; 0 for text and numbers."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):

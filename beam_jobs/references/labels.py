@@ -79,10 +79,10 @@ def is_integer_label(text: str) -> bool:
 
 
 def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) -> None:
-    """Raise SourceError if integer labels make more than 10,000 classes, 99 % of them empty, as years or ids would.
+    """Raise SourceError if integer labels make more than 10,000 classes, at least 99 % of them empty: they may be years or ids.
 
     Args:
-        largest: the largest label.
+        largest: the largest label that occurs.
         occurring: number of different labels.
         origin: file and line of the largest label, or the input.
         fix: sentence that ends the message.
@@ -113,7 +113,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
 
     Args:
         are_integers: whether the names are whole numbers that are the labels themselves, so that the classes are 0 to the largest.
-        is_complete: whether these are all labels of the dataset; only then is the largest checked with `check_classes`.
+        is_complete: whether the names are all classes of the dataset; only then is the largest checked with `check_classes`.
     """
 
     def __init__(self, are_integers: bool, *, is_complete: bool = True) -> None:

@@ -66,7 +66,7 @@ def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
     """Return features as the text of a JSON object in their order, with NaN as Python writes it; empty without features.
 
     Args:
-        features: values by name; NumPy's become lists and numbers, bytes become a digest.
+        features: values by name; values of NumPy become lists and numbers, bytes become a digest.
         is_escaped: whether characters that are not ASCII are escaped.
     """
     return _ENCODERS[is_escaped].encode(features) if features else ""

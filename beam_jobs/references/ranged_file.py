@@ -46,7 +46,7 @@ class _RangedFile(io.RawIOBase):
 
 
 def file_size(path: str) -> int:
-    """Return the size of a file; raise SourceError if it is missing."""
+    """Return the size of a file; raise SourceError if it is missing or a folder."""
     entry = storage_for(path).stat(path)
     if entry is None or entry.is_folder:
         raise SourceError(

@@ -14,9 +14,9 @@ class RangedMap:
     """A label map as large as its picture, as a value of the picture's reference: a range of a file.
 
     Attributes:
-        path: the file.
-        offset: first byte.
-        size: number of bytes.
+        path: path of the file that contains the map.
+        offset: offset of the map's first byte in the file.
+        size: number of the map's bytes.
     """
 
     path: str
@@ -31,7 +31,7 @@ class RangedMap:
         """Return the bytes.
 
         Raises:
-            ValueError: they cannot be read, are too many, or end early.
+            ValueError: the bytes cannot be read, are too many, or end early.
             StorageUnavailableError: the store does not answer.
         """
         if self.size > MAX_INPUT_BYTES:

@@ -21,7 +21,7 @@ def read_reference(reference: Reference) -> bytes:
     """Return the bytes that a reference points to.
 
     Raises:
-        BadRecordError: they cannot be read, are too many, or differ from the listed size or CRC-32.
+        BadRecordError: the bytes cannot be read, are too many, or differ from the listed size or CRC-32.
         StorageUnavailableError: the store does not answer.
         UsageError: the payload's `fetch` returned something other than bytes.
     """
@@ -57,7 +57,7 @@ def _fetch(reference: Reference) -> bytes:
 
     Raises:
         BadRecordError: the payload raised a ValueError.
-        UsageError: it returned something other than bytes.
+        UsageError: `fetch` returned something other than bytes.
     """
     try:
         data: Any = reference.payload.fetch(reference)
@@ -97,8 +97,8 @@ def _check_whole_file(reference: Reference, data: bytes) -> bytes:
 def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
     """Yield each reference, in order, with its bytes or the BadRecordError of `read_reference`.
 
-    If the first one points to an object store, `RequestLimits.read_threads` are read at the same time, and at most 64 MiB ahead, or
-    one larger file.
+    If the first reference points to an object store, `RequestLimits.read_threads` are read at the same time, and at most 64 MiB
+    ahead, or one larger file.
     """
     remaining = iter(references)
     first_reference = next(remaining, None)

@@ -37,7 +37,7 @@ class RecordOrder:
         """Return the positions of consecutively listed records.
 
         Args:
-            digests: uint64 [n]: 64 bits of the digest of each record's key.
+            digests: uint64 [n]: the low half of the digest of each record's key.
             unit: index of the unit.
             first: index of the first record in the unit.
 

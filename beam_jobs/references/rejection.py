@@ -29,7 +29,7 @@ def make_file_rejection(path: str, error: SourceError | CorruptionError, suffix:
 
     Args:
         path: path of the file, which begins the message of a SourceError.
-        error: the error.
+        error: error for which the file, or a part of it, is rejected.
         suffix: text that follows the reason.
     """
     if isinstance(error, CorruptionError):

@@ -20,7 +20,7 @@ class Repeat(NamedTuple):
 
     Attributes:
         list_index, line: the list of the later row, by index, and the row's line.
-        first_list_index, first_line: the same for the first row with the key.
+        first_list_index, first_line: the list and the line of the first row with the key.
         high, low: halves of the key's digest.
     """
 
@@ -37,7 +37,7 @@ def make_key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) ->
 
     Args:
         keys: keys of n rows.
-        lines: their lines.
+        lines: number of each row's line in the list.
         list_index: index of the list.
     """
     rows = np.empty(len(keys), _ROW)

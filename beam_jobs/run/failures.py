@@ -41,7 +41,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def translate_failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
-    """Return the error that reports a failed run; None if Beam's own, with its traceback, is of more use.
+    """Return the error that reports a failed run; None if Beam's own error, with its traceback, is of more use.
 
     Args:
         runner: class name of the runner.

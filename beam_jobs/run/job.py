@@ -39,7 +39,7 @@ _UNKNOWN_TO_PRISM = "job with id {} not found"
 
 
 def identify_job(pipeline_result: PipelineResult, runner: str, options: PipelineOptions) -> dict[str, str]:
-    """Return the identity of a job, as the module describes it.
+    """Return the identity of a job, in the form that the docstring of this module describes.
 
     Args:
         pipeline_result: result of submitting the job.
@@ -98,7 +98,7 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
 
 
 def counter_value(counter: MetricResult) -> int | None:
-    """Return the value of a counter of a job; None if its engine sent none.
+    """Return the value of a counter of a job; None if its engine sent no value.
 
     An engine may send the committed value, the attempted one, or both; `MetricResult.result` is None for a committed 0 alone.
     """

@@ -38,7 +38,7 @@ class Launch:
         draws_bar: whether a bar on stderr shows the job's progress.
         reports_counters: whether `report` is also called with the counters of a job that may outlive this process, without a bar.
         detach: whether to leave the job once it is submitted.
-        runner: runner of a program's pipeline; None makes the one that the options name.
+        runner: runner of a program's pipeline; None makes the runner that the options name.
         every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
     """
 
@@ -87,7 +87,7 @@ class JobRun:
                 self._wait_here(result, runner)
                 return result
             identity = identify_job(result, runner, pipeline.options)
-            # Until its end is known.
+            # True until the end of the job is known.
             self.goes_on = True
             try:
                 return self._watch(result, runner, identity)
@@ -151,7 +151,7 @@ class JobRun:
 
 @contextlib.contextmanager
 def _translate_failures(runner: str, job: str = "", has_ended: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Translate errors of Beam as `translate_failure` does, and raise an interrupt that it wrapped.
+    """Translate errors of Beam as `translate_failure` does; raise KeyboardInterrupt for an error that an interrupt caused.
 
     Args:
         runner: class name of the runner.

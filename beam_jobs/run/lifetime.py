@@ -12,7 +12,7 @@ from tpudata.errors import UsageError
 
 
 def ends_with_process(options: PipelineOptions) -> bool:
-    """Return whether a job ends at the latest when this process does: its engine or all its workers are in it, or end with it."""
+    """Return whether a job ends at the latest when this process does, since its engine or all its workers end with the process."""
     runner, endpoint = runner_name(options), _read_endpoint(options)
     # Without an endpoint, the server of Prism is one that `start_prism` starts, and that ends with this process.
     if is_in_process(runner) or endpoint == EMBEDDED or (runner == PRISM and not endpoint):

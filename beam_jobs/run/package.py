@@ -35,8 +35,8 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
-    An image of `--sdk_container_image` or `--environment_config` is expected to have it. A `--setup_file` or `--extra_package` of
-    another package is shipped, too; if one is of this package, the options are yielded as they are.
+    An image of `--sdk_container_image` or `--environment_config` is expected to have this package. A `--setup_file` or
+    `--extra_package` of another package is shipped, too; if one of them is of this package, the options are yielded as they are.
 
     Args:
         options: options of the pipeline, which are not changed.
@@ -62,9 +62,9 @@ def describe_network_problem(options: PipelineOptions) -> str:
     """
     # None without a flag: then workers have public addresses.
     has_public_ips = options.view_as(WorkerOptions).use_public_ips
-    # A prebuilt image is installed by a builder with other addresses.
-    is_installed = _has_image(options) or bool(options.view_as(SetupOptions).prebuild_sdk_container_engine)
-    if sees_local_files(options) or has_public_ips is not False or is_installed:
+    # A prebuilt image is built elsewhere, on a machine with another network.
+    image_has_package = _has_image(options) or bool(options.view_as(SetupOptions).prebuild_sdk_container_engine)
+    if sees_local_files(options) or has_public_ips is not False or image_has_package:
         return ""
     return (
         "--no_use_public_ips: each worker installs tpudata's requirements from PyPI when it starts, and the job fails if its"
@@ -74,7 +74,7 @@ def describe_network_problem(options: PipelineOptions) -> str:
 
 
 def _has_image(options: PipelineOptions) -> bool:
-    """Return whether options name a container image for the workers, which has what they need."""
+    """Return whether options name a container image for the workers, which is expected to have this package."""
     worker = options.view_as(WorkerOptions)
     # The second is the old name of the first, which Beam still takes with a warning.
     images = worker.sdk_container_image, worker.worker_harness_container_image
@@ -108,7 +108,7 @@ def build_wheel(folder: Path) -> Path:
         for name, content in files:
             member = zipfile.ZipInfo(name, _ZIP_TIME)
             member.compress_type = zipfile.ZIP_DEFLATED
-            # The permissions of the file.
+            # The upper 16 bits are the permissions of the file.
             member.external_attr = 0o644 << 16
             wheel.writestr(member, content)
     return path

@@ -39,7 +39,8 @@ _log = logging.getLogger("tpudata")
 def start_prism(options: PipelineOptions) -> None:
     """Start a server of Prism if the options name PrismRunner and no server, unless one of this process is running.
 
-    It serves all jobs of this process, and ends with the process, not with a job: workers here fail when their server ends.
+    The server serves all jobs of this process, and ends with the process, not with a job: workers here fail when their server
+    ends.
 
     Args:
         options: options of one pipeline, which get the server's address.

@@ -54,7 +54,7 @@ class ProgressReport:
         self._write(_TOTAL, records, size)
 
     def add_listed(self, inputs: int, size: int) -> None:
-        """Count more listed inputs, of `size` bytes in all, and write the counts at most five times a second."""
+        """Count more listed inputs, of `size` bytes in all; if there is a bar, write the counts at most five times a second."""
         self._listed += inputs
         self._listed_bytes += size
         if self._folder is not None and time.monotonic() - self._listed_flush_time > _EVERY_SECONDS:
@@ -68,7 +68,7 @@ class ProgressReport:
         self._listed_flush_time = time.monotonic()
 
     def add_record(self, size: int) -> None:
-        """Count one more record, of `size` bytes, and write the counts at most five times a second; nothing without a bar."""
+        """Count one more record, of `size` bytes; if there is a bar, write the counts at most five times a second."""
         self._records += 1
         self._bytes += size
         if self._folder is not None and time.monotonic() - self._flush_time > _EVERY_SECONDS:
@@ -93,8 +93,8 @@ def progress_bar(is_shown: bool, delay: float = 0) -> Iterator[ProgressReport]:
     """Show a bar on stderr while the context lasts: with the inputs that are listed, then with records, MB/s and the time left.
 
     Args:
-        is_shown: whether to show a bar; without one, the yielded report writes nothing.
-        delay: seconds before it is shown.
+        is_shown: whether to show a bar; if not, the yielded report writes nothing.
+        delay: seconds before the bar is shown.
     """
     if not is_shown:
         yield ProgressReport(folder=None)

@@ -154,7 +154,7 @@ def new_pipeline(
     Args:
         options: options of the runner.
         parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
-        runner: the runner; None makes the one that the options name.
+        runner: the runner; None makes the runner that the options name.
 
     Raises:
         UsageError: the options name an unknown runner, or lack flags that the runner needs.

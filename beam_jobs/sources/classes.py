@@ -177,7 +177,7 @@ def read_labels(path: str) -> Labels:
     if entry is None or entry.is_folder:
         reject("there is no such file" if entry is None else "it is a folder")
     try:
-        text = storage_for(path).read(path).decode("utf-8-sig")
+        text = storage_for(path).read(path).decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         reject(f"byte {error.start} is not UTF-8")
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -70,7 +70,7 @@ def plan_here(
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
-    # Ignored files, which the lists take, do not matter to the plan.
+    # The empty lists take the paths of ignored files, which do not matter to the plan.
     for unit_index, unit in enumerate_units(source, []):
         listed = sample_contents(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
@@ -79,7 +79,7 @@ def plan_here(
             tally.add(TallyPart.from_pack(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.add_listed(len(pack.keys), int(pack.sizes.sum()))
-    return _make_plan(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)
+    return _plan_with_warnings(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)
 
 
 def plan_tally(
@@ -118,7 +118,7 @@ def plan_tally(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
             " again with --resume."
         )
-    plan = _make_plan(tally, ratios, options, overhead, base, inputs, facts)
+    plan = _plan_with_warnings(tally, ratios, options, overhead, base, inputs, facts)
     reject_strays(options.output, plan.shard_names() if base is None else base.list_shard_names(plan))
     progress.set_total(plan.files, plan.bytes)
     return plan
@@ -129,7 +129,7 @@ def estimate_splits(sample: Sample, estimate: Estimate) -> dict[str, float]:
     return {split: estimate(references) for split, references in sorted(sample.splits.items())}
 
 
-def _make_plan(
+def _plan_with_warnings(
     tally: Tally,
     ratios: Mapping[str, float],
     options: ConvertOptions,

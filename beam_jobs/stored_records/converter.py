@@ -85,7 +85,7 @@ class DatasetConverter(FrameConverter):
         schema: schema of the records.
         label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose
             labels change.
-        label: name of the feature that holds the label; empty without one.
+        label: name of the feature that holds the label; empty without a label.
         label_offset: label of the first class.
         decoded: by `StoredRecord.origin`, (decoded bytes, records) of the split in the input.
         carried: counts for the manifest besides records; the counts in `_WHOLE_COUNTS` hold only if every record is carried over.
@@ -125,7 +125,11 @@ class DatasetConverter(FrameConverter):
         return self.schema
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: StoredSummary) -> bytes:
-        """Return the record in a frame, unchanged unless its label gets another number."""
+        """Return the record that the frame `data` holds, unchanged unless its label gets another number.
+
+        Raises:
+            BadRecordError: the frame is damaged, or a label that gets another number has no class.
+        """
         del labels
         record = self.unpack(reference, data)
         assert isinstance(reference.payload, StoredRecord)
@@ -235,7 +239,8 @@ class ForeignConverter(FrameConverter):
         """Return the serialized record that the frame `data` holds, unchanged, and count its features in `summary`.
 
         Raises:
-            BadRecordError: the frame is damaged, or the features do not fit those of the records before or their declarations.
+            BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the records before
+                or the declarations.
         """
         record = self.unpack(reference, data)
         example = _decode(reference, record)
@@ -251,7 +256,7 @@ class ForeignConverter(FrameConverter):
         return record
 
     def _check_label(self, reference: Reference, values: Value | None, labels: Labels) -> None:
-        """Raise BadRecordError if a record has no label, or one that is not the number of a class."""
+        """Raise BadRecordError if a record has no label, or a label that is not the number of a class."""
         if values is None:
             raise BadRecordError(reference.origin, f"no feature {self.label!r}, which holds the class")
         largest_label = self.label_offset + len(labels.names) - 1
@@ -266,11 +271,11 @@ class ForeignConverter(FrameConverter):
 
 
 def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> float:
-    """Return the estimated ratio of the bytes of frames in a shard to their bytes in the input; 1.0 if none can be read.
+    """Return the estimated ratio of the bytes of frames in a shard to their bytes in the input; 1.0 without compression.
 
     Args:
         compression: compression of the shards, None or "gzip".
-        references: a random sample of all records.
+        references: a random sample of all records; if none of them can be read, the ratio is 1.0, too.
     """
     if compression is None:
         return 1.0

@@ -23,7 +23,7 @@ class StoredInputs(NamedTuple):
         first_files: the first files of all inputs, in order: 100 at most.
         splits: splits of all files.
         datasets: the datasets; empty for foreign files.
-        skips_foreign: whether files without TFRecords are skipped, since the foreign files are those of a folder.
+        skips_foreign: whether files without TFRecords are skipped, since an input is a folder, which may hold other files.
     """
 
     first_files: tuple[StoredFile, ...]

@@ -23,8 +23,8 @@ def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
 
     Args:
         frame: bytes of the frame.
-        path: path of its file, for messages.
-        offset: its byte offset in the file, for messages.
+        path: path of the file of records, for messages.
+        offset: byte offset of the frame in the file, for messages.
 
     Raises:
         BadRecordError: the frame is cut, or its length or a checksum is wrong.

@@ -24,12 +24,12 @@ class MergedDatasets:
 
     Attributes:
         datasets: the datasets, in order.
-        layout: their layout.
-        features: their features.
-        class_names: class names of all together, or None without classes.
+        layout: the feature layout of all datasets.
+        features: the features of all datasets, with the number of classes that they have together.
+        class_names: class names of all datasets together, or None without classes.
         label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose labels
             change.
-        options: options that the conversions which made them have in common.
+        options: options of the earlier conversions, if they are equal in all manifests.
     """
 
     datasets: tuple[Dataset, ...]
@@ -63,13 +63,13 @@ class MergedDatasets:
 
     @property
     def compression(self) -> str | None:
-        """The compression that all have; None if they differ, or have none."""
+        """The compression of all datasets; None if they differ in it, or are not compressed."""
         compressions = {dataset.manifest.compression for dataset in self.datasets}
         return compressions.pop() if len(compressions) == 1 else None
 
     @property
     def label(self) -> Feature | None:
-        """The feature of the label: the first with classes, or else the one of the layout; None without one."""
+        """The feature of the label: the first with classes, or else the label of the layout; None without a label."""
         with_classes = (feature for feature in self.features if feature.num_classes is not None)
         return next(with_classes, None) or label_feature(self.datasets[0].manifest)
 

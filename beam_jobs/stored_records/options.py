@@ -91,7 +91,7 @@ def _read_keys(path: str) -> frozenset[str]:
     if entry is None or entry.is_folder:
         raise SourceError(f"--split-keys: {path} is not a file. Name a file with one key on each line.")
     try:
-        lines = storage_for(path).read(path).decode("utf-8-sig").splitlines()
+        lines = storage_for(path).read(path).decode().removeprefix("\ufeff").splitlines()
     except UnicodeDecodeError as error:
         raise SourceError(f"--split-keys: {path} at byte {error.start} is not UTF-8. Save it as UTF-8.") from None
     keys = frozenset(line for line in lines if line)
@@ -239,7 +239,7 @@ class ReshardOptions:
             )
 
     def check_with(self, options: ConvertOptions) -> None:
-        """Raise UsageError if the options of the conversion do not fit these."""
+        """Raise UsageError if the options of the conversion do not fit the options for stored records."""
         if self.key is not None and options.split is None and not self.split_keys:
             raise UsageError(f"--key={self.key} is for making splits. Pass --split or --split-keys, or omit --key.")
         if options.label_offset and self.labels is None:

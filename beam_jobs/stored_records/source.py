@@ -75,7 +75,7 @@ class StoredRecordSource(PackSource):
 
     @property
     def labels(self) -> Labels:
-        """The classes."""
+        """The classes of the output; empty without classes."""
         return Labels(self.class_names or ())
 
     def why_ignored(self) -> str:
@@ -108,7 +108,7 @@ class StoredRecordSource(PackSource):
         """Yield the records of a file that are not in quarantine.
 
         Args:
-            unit: the file.
+            unit: file whose records are listed.
             ignored: extended with the path of a file without TFRecords that is skipped.
             reject: called with the error of a damaged file or record. If it returns, the records that can be found are listed.
         """
@@ -152,10 +152,10 @@ class StoredRecordSource(PackSource):
         """Yield the records of an uncompressed file, which are read only if their content decides their splits.
 
         Args:
-            unit: the file.
+            unit: file whose records are listed.
             offsets: int64 [records + 1], byte offset of each record, and the end of the last one.
             runs: the records to yield.
-            reject: called with a record that has no key. If it returns, the record is omitted.
+            reject: called with the error of a record that is damaged or has no key. If it returns, the record is omitted.
         """
         for first, stop in runs:
             frames = read_frames(unit.path, offsets, first, stop) if self.splitter.reads_records else iter(())
@@ -183,10 +183,10 @@ class StoredRecordSource(PackSource):
         """Return the split of each record, by its index; records that are rejected are omitted.
 
         Args:
-            unit: the file.
+            unit: file that has the records.
             frames: (index, frame) of each record.
             offsets: int64 [records + 1], byte offset of each record of the file, by index.
-            reject: called with a record that has no key. If it returns, the record is omitted.
+            reject: called with the error of a record that is damaged or has no key. If it returns, the record is omitted.
         """
         splits = {}
         for record, frame in frames:
@@ -205,9 +205,9 @@ class StoredRecordSource(PackSource):
         """Yield the records of a compressed file with their frames, since no range of the file holds a frame.
 
         Args:
-            unit: the file.
+            unit: file whose records are listed.
             frames: (index in the file, frame or error of reading it) of each record.
-            reject: called with a record that cannot be read or has no key. If it returns, the record is omitted.
+            reject: called with the error of a record that cannot be read or has no key. If it returns, the record is omitted.
         """
         frames_by_record: dict[int, bytes] = {}
         splits: list[str] = []
@@ -233,7 +233,7 @@ class StoredRecordSource(PackSource):
             yield self._make_held_pack(unit, frames_by_record, splits)
 
     def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
-        """Return the pack of records of a compressed file with their frames; without `splits`, their keys decide the splits."""
+        """Return the pack of records of a compressed file with their frames; if `splits` is empty, the keys decide the splits."""
         frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
         sizes = np.array(list(map(len, frames)), np.int64)
         records = np.array(list(frames_by_record), np.int64)
@@ -250,22 +250,22 @@ class StoredRecordSource(PackSource):
         starts: npt.NDArray[np.int64],
         splits: list[str] | None,
     ) -> ListedPack:
-        """Return the pack of some records of a file; without `splits`, their keys decide the splits.
+        """Return the pack of some records of a file, without buffers, which `_make_held_pack` adds.
 
         Args:
-            unit: the file.
+            unit: file that has the records.
             records: int64 [n], indices of the records.
             sizes: int64 [n], bytes of their frames.
-            offsets: int64 [n], offsets of the frames in the file.
+            offsets: int64 [n], offsets of the frames in the file; 0 if they are held.
             starts: int64 [n], starts of the frames in their buffers, or NOT_HELD.
-            splits: split of each record, a single one that all share, or None.
+            splits: split of each record, or a single split that all share; None assigns splits by the keys.
         """
         keys = PackedKeys([f"{unit.name}:"], narrow(records))
         digests = keys.digests()
         if splits is None:
             splits = self.splitter.assign_splits(unit.split, keys, digests)
         pack = Pack.from_columns(keys, sizes, offsets, paths=[unit.path], splits=splits, payloads=[unit.payload])
-        return ListedPack(pack, digests, [], np.zeros(len(records), np.intp), starts)
+        return ListedPack(pack, digests, buffers=[], buffer_indices=np.zeros(len(records), np.intp), starts=starts)
 
 
 def detect_compression(path: str, size: int) -> str | None:

@@ -68,8 +68,8 @@ class Splitter:
 
         Args:
             data: the serialized `tf.train.Example`.
-            path: path of its file, for messages.
-            offset: its byte offset in the file, for messages.
+            path: path of the file of records, for messages.
+            offset: byte offset of the record in the file, for messages.
 
         Raises:
             BadRecordError: the record is not an Example, or does not have exactly one value of the feature.

@@ -28,7 +28,7 @@ class StoredFile(NamedTuple):
 
     Attributes:
         path: path of the file.
-        size: bytes.
+        size: size of the file in bytes.
         name: prefix of the keys of its records.
         split: split that its records have in the input.
         dataset: index of the dataset that it belongs to; None for a foreign file.
@@ -52,7 +52,7 @@ class StoredDataset(NamedTuple):
     """A dataset that workers open by themselves, since a manifest with many shards is too large to send.
 
     Attributes:
-        path: its folder.
+        path: folder of the dataset.
         digest: hash of its manifest and its quarantine, in hexadecimal digits.
     """
 
@@ -98,7 +98,7 @@ def list_stored_files(
 
 @functools.lru_cache(maxsize=16)
 def _open(stored: StoredDataset) -> Dataset:
-    """Open a dataset on a worker; DatasetError if its metadata are not those that the start of the run read."""
+    """Open a dataset on a worker; DatasetError if its metadata have changed since the run began."""
     dataset = open_dataset(stored.path)
     if _hash_metadata(dataset) != stored.digest:
         raise DatasetError(f"{stored.path}: the dataset was changed during the run. Run again, into an empty folder.")
@@ -116,7 +116,7 @@ def _list_shards(dataset_index: int, dataset: Dataset, take: Sequence[str] | Non
 
     Args:
         dataset_index: index of the dataset among the inputs.
-        dataset: the dataset.
+        dataset: dataset whose shards are listed.
         take: the splits that are read, or None for all.
     """
     return [

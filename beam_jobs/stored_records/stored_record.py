@@ -29,6 +29,9 @@ class StoredRecord(Payload):
         return "" if self.dataset is None else f"{self.dataset}/{self.split}"
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the checksum of the shard, 8 hexadecimal digits or empty, and the origin."""
+        """Return the shard's CRC-32C in place of the kind, and `origin` in place of the features, which the checksum covers.
+
+        The CRC-32C has 8 hexadecimal digits; it is empty for a foreign file.
+        """
         del crc32, features
         return "" if self.crc32c is None else f"{self.crc32c:08x}", self.origin

@@ -36,7 +36,7 @@ class TextPart(NamedTuple):
     """Unit of listing: a file, or a part of it.
 
     Attributes:
-        file: the file.
+        file: file that contains the part.
         form: form of the file; None if it is unknown, and the worker has to detect it.
         start: first byte at which a document of the part may begin, or first row group of a Parquet file.
         stop: byte or row group after the part.
@@ -52,7 +52,7 @@ class DocumentBlock(NamedTuple):
     """Documents of one file, in order.
 
     Attributes:
-        file: the file.
+        file: file that contains the documents.
         form: rules for reading the bytes.
         spans: positions of the documents; without data for whole files that are not compressed.
         is_addressed: whether a document is the bytes of the file at its span, so that a reference needs no data.

@@ -33,7 +33,7 @@ class RowForm(Payload):
     Attributes:
         kind: `"plain"` for unchanged text, `"file"` for a whole file, `"json"` for an object, `"csv"` and `"tsv"`
             for cells, `"raw"` for cells of raw TSV, `"conll"` and `"conllu"` for sentences.
-        delimiter: delimiter of cells.
+        delimiter: character between two cells; empty for other kinds.
         columns: names of the cells.
     """
 
@@ -42,7 +42,7 @@ class RowForm(Payload):
     columns: tuple[str, ...] = ()
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the kind, or for cells a JSON list of the kind, the delimiter and the columns; and the features as text."""
+        """Return (kind, features) without the CRC-32; with columns, the kind is a JSON list of kind, delimiter and columns."""
         del crc32
         kind = self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
         return kind, features_text(features, is_escaped=self.is_escaped)

@@ -33,7 +33,7 @@ RANGE_BYTES = 1 << 26
 
 
 def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int = RANGE_BYTES) -> Iterator[TextPart]:
-    """Yield the parts of files; files larger than a part are examined, smaller ones are not.
+    """Yield the parts of files; only files larger than `range_bytes` are examined.
 
     Args:
         files: files of the input.

@@ -161,7 +161,7 @@ def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -
 
 
 def _find_kind_by_name(path: str) -> str:
-    """Return the format whose suffix a file's name has, except for a suffix of compression; LINES without such a suffix."""
+    """Return the format of the suffix that a file's name has before a suffix of compression; LINES without such a suffix."""
     name = strip_compression(path.lower())
     return next((kind for kind, text_format in TEXT_FORMATS.items() if name.endswith(text_format.suffixes)), LINES)
 
@@ -209,7 +209,7 @@ def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[
         path: path of the file, for messages.
         kind: CSV, TSV or RAW_TSV.
         head: first bytes of the file, unpacked.
-        delimiter: delimiter of cells.
+        delimiter: character between two cells.
     """
     spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
     rows = drop_blank_lines(spans) if kind == RAW_TSV else row_spans(spans, delimiter, _HEAD_BYTES, path)

@@ -278,19 +278,19 @@ class TextOptions:
             raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
 
     def _join_fields(self) -> tuple[TextField, ...]:
-        """Return the fields of a pair or a chat and then the others; UsageError if one of the others is text."""
+        """Return the fields of a pair or a chat, then the other fields; UsageError if one of these is text or has a name in use."""
         # Of several inputs, only the first must be present.
         optional_names = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional_names else None) for name in self.sides)
         # A field `text` is the default of --field, which a pair or a chat replaces.
-        others = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
-        for field in others:
+        other_fields = tuple(field for field in self.fields if field not in (*sides, TextField("text")))
+        for field in other_fields:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
                 raise UsageError(
                     f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are not"
                     f" text and have other names. Omit it, or rename it in the input"
                 )
-        return (*sides, *others)
+        return (*sides, *other_fields)
 
     def _check_form(self) -> None:
         """Raise UsageError if options of a form do not fit it."""
@@ -302,7 +302,7 @@ class TextOptions:
             raise UsageError(f"--no-header is for CSV and TSV (got --form {self.form}). Omit the flag")
 
     def _check_ids(self) -> None:
-        """Raise UsageError if a field has the name of the feature with the ids of another one."""
+        """Raise UsageError if a field has the name of the feature with the ids of another field."""
         if self.tokenizer is None:
             return
         field_of_ids = {self.name_ids_feature(name): name for name in self.text_fields}
@@ -319,7 +319,7 @@ class TextOptions:
             raise UsageError("--key-field is empty. Pass a field of the rows, or omit the flag")
         if self.labels.label_from is not None and self.form != FILES:
             raise UsageError(
-                f"--label-from {self.labels.label_from} requires --form files: other documents share their file with others"
+                f"--label-from {self.labels.label_from} requires --form files: with any other form, one file has several documents"
             )
         for flag, name in (("--label-field", self.labels.label_field), ("--key-field", self.key_field)):
             if name is not None and (self.form in _PLAIN_FORMS or self.targets_file is not None):
@@ -333,8 +333,8 @@ class TextOptions:
             if self.row_lengths:
                 flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
                 raise UsageError(
-                    f"{flag}: a sequence joins documents, so it has no {added} of one. Omit it, or the flags of"
-                    f" the {added}"
+                    f"{flag}: a sequence joins several documents, so it has no single {added}. Omit {flag}, or the flags that"
+                    f" store a {added}"
                 )
             if any(field.name == added for field in self.record_fields):
                 raise UsageError(

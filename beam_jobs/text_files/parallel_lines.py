@@ -57,7 +57,7 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
         path: path of the file of inputs.
         targets: path of the file of targets.
         options: limit of a document, and the treatment of bytes that are not UTF-8.
-        reject: called with a pair that is not UTF-8. If it returns, the pair is omitted.
+        reject: called with the offset of a pair that is not UTF-8, and the reason. If it returns, the pair is omitted.
 
     Raises:
         SourceError: the files have different numbers of lines.
@@ -107,6 +107,6 @@ def _read_lines(path: str, limit: int) -> Iterator[Span]:
     if compression:
         chunks = decompress_file(path, compression)
     else:
-        # With its size, a file that is truncated meanwhile is an error.
+        # With the size of the file as the end of the range, a file that is truncated meanwhile is an error.
         chunks = read_plain_chunks(path, start=0, stop=entry.size if entry else 0)
     return line_spans(chunks, offset=0, limit=limit)

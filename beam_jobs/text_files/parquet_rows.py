@@ -79,7 +79,7 @@ def read_group_rows(
         group: index of the row group.
         first_row: index of its first row in the file.
         options: options with the fields.
-        reject: called with a row that has a value which cannot be read. If it returns, the row is omitted.
+        reject: called with the number of a row with an unreadable value, and the reason. If it returns, the row is omitted.
 
     Raises:
         CorruptionError: the file is truncated or damaged; the message names the column, if known.

@@ -80,8 +80,12 @@ def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
 
 
 def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a question; an exception that `_read_rows` catches if the question has another structure."""
-    answers = question.get("answers", [])
+    """Return the row of a question; if the question has another structure, raise one of the errors that `_read_rows` catches."""
+    answers, is_impossible = question.get("answers", []), question.get("is_impossible", False)
+    if not isinstance(answers, list):
+        raise TypeError(f"'answers' is no list, but {answers!r:.100}")
+    if is_impossible not in (True, False):
+        raise ValueError(f"'is_impossible' is {is_impossible!r:.100}, not true or false")
     texts = [answer["text"] for answer in answers]
     return {
         "id": question["id"],
@@ -91,5 +95,5 @@ def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, A
         "answers": texts,
         "answer_starts": [answer["answer_start"] for answer in answers],
         "answer": texts[0] if texts else "",
-        "is_impossible": int(question.get("is_impossible", False)),
+        "is_impossible": int(is_impossible),
     }

@@ -78,8 +78,8 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
         row = {TEXT: document} if isinstance(document, str) else document
     if options.chat:
         # The fields of the chat come first.
-        others = options.fields[len(options.chat) :]
-        return [_join_chat(row, options.chat), *(_convert_value(field, row) for field in others)]
+        other_fields = options.fields[len(options.chat) :]
+        return [_join_chat(row, options.chat), *(_convert_value(field, row) for field in other_fields)]
     values = [_convert_value(field, row) for field in options.fields]
     return _join_pair(options, values) if options.has_pairs else values
 
@@ -309,7 +309,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
 
 
 def _parse_whole(text: str) -> int | None:
-    """Return the whole number in a text; None if the text is not one, such as Python's `1_000`."""
+    """Return the whole number in a text; None for another text, also for `1_000`, which Python would accept."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

@@ -30,7 +30,7 @@ class ChatEncoder:
     train_on_inputs: bool = False
 
     def encode_batch(self, chats: Sequence[str]) -> list[Ids]:
-        """Return the tokens of chats, given as JSON of messages; weights are held as beam_jobs.text_records.weights has them.
+        """Return the tokens of chats, given as JSON of messages; the ids hold weights, see beam_jobs.text_records.weights.
 
         Raises:
             ValueError: a chat cannot be rendered or encoded.

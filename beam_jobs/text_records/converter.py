@@ -75,7 +75,9 @@ class TextConverter(Converter):
         return text_features(self.options, len(labels.names), several_labels=self.several_labels, extra=self.extra)
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
-        """Yield packs of documents that are neighbours in a file, with their bytes; a Reference with its error."""
+        """Yield packs of documents that are neighbours in a file, with their bytes, and a Reference with its error for each
+        document that cannot be read.
+        """
         for pack, data in read_blocks(packs):
             yield (pack.reference(0) if isinstance(data, BadRecordError) else pack), data
 
@@ -206,13 +208,16 @@ class TextConverter(Converter):
         return summary.tokens * self._estimate_token_bytes(content_bytes / max(1, summary.tokens)) / document_bytes
 
     def _open_tokenizer(self, characters: str | None) -> Tokenizer | None:
-        """Return the tokenizer, None without one; `characters` are its vocabulary if that is collected from the data."""
+        """Return the tokenizer; None if text is stored. `characters` are the vocabulary if that is collected from the data."""
         if self.options.tokenizer is None:
             return None
         return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
 
     def _open_sample_tokenizer(self, documents: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
-        """Return the tokenizer, or one of the documents' characters if its vocabulary is not collected yet; None without either."""
+        """Return the tokenizer; if its vocabulary is still to be collected, a tokenizer over the characters of `documents`.
+
+        None without a tokenizer or without characters.
+        """
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(characters=None)
         characters = CharacterSet()
@@ -248,7 +253,7 @@ def _estimate_value_bytes(value: Any) -> int:
 
 
 def _measure_empty_record(options: TextOptions) -> int:
-    """Return the bytes of a record whose texts are empty."""
+    """Return the number of bytes of a record whose texts are empty and whose numbers are 0."""
     empty = {feature.name: b"" if feature.kind == "bytes" else 0 for feature in text_features(options)}
     return len(encode_example(empty))
 

@@ -39,7 +39,7 @@ def pack_pairs(
         windows: windows of pairs from `join_sides`, whose inputs have weight 0. Sides that are longer than a row are cut.
         inputs_length: number of tokens of a row for inputs.
         targets_length: number of tokens of a row for targets.
-        pad_id: padding of rows.
+        pad_id: token at the places of a row that no document fills.
     """
     for documents in windows:
         inputs, targets = _split_sides(documents)
@@ -61,7 +61,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
         inputs_length: number of tokens of a row for inputs.
         targets_length: number of tokens of a row for targets.
     """
-    # The largest pairs first, by the larger share that a side takes of its part of a row.
+    # The largest pairs come first, by the larger share that a side takes of its part of a row.
     relative_sizes = np.stack([inputs / inputs_length, targets / targets_length], 1)
     order = np.argsort(-relative_sizes.max(1), kind="stable")
     # Free tokens of each row so far, for inputs and targets.

@@ -58,7 +58,7 @@ class _Batch(NamedTuple):
     """A batch of documents.
 
     Attributes:
-        document_count: number of documents.
+        document_count: number of documents in the batch.
         columns: lists of a value for each document: a list for each of `options.record_fields`, then for each extra feature.
         tokens: tokens of each text field.
         added: labels and keys, which are not fields, by feature.
@@ -118,7 +118,7 @@ class TextRecords:
 
         Args:
             blocks: documents of the shard, in order.
-            tokenizer: the tokenizer with this identity; None for layout text.
+            tokenizer: the tokenizer that `self.tokenizer` identifies; None for layout text.
             summary: counter of documents and tokens.
             reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
 
@@ -179,7 +179,7 @@ class TextRecords:
         """Return the rows of the readable documents in the block, and their columns as in `_Batch`; reject the others.
 
         Args:
-            block: documents.
+            block: pack of documents, and their concatenated bytes.
             summary: counts the negative labels, and the entries of the longest lists.
             reject: called with a document that cannot be read and its error.
         """
@@ -312,7 +312,7 @@ class TextRecords:
         return ChatEncoder(tokenizer, template, self.options.train_on_inputs) if template else tokenizer
 
     def _reject_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
-        """Reject the documents that are longer than a sequence, and return the others; None if there are no others."""
+        """Reject the documents that are longer than a sequence, and return the rest of the batch; None if nothing remains."""
         lengths, field_sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair share a sequence, unless each side has rows.
@@ -445,7 +445,14 @@ def _encode_one_by_one(
     encoder: Tokenizer | ChatEncoder,
     reject: RejectInput,
 ) -> tuple[list[int], list[list[Ids]]]:
-    """Return the indices of the documents that can be encoded, and for each text field their ids; reject the others."""
+    """Return the indices of the documents that can be encoded, and for each text field their ids; reject the others.
+
+    Args:
+        references: reference to each document.
+        texts_of_fields: for each text field, the text of each document.
+        encoder: encoder of one text at a time.
+        reject: called with the reference of a document that cannot be encoded, and its error.
+    """
     encoded_indices: list[int] = []
     ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
     for index, reference in enumerate(references):
@@ -466,7 +473,7 @@ def _make_rejection(reference: Reference, reason: str, offset: int | None = None
     Args:
         reference: reference to the document.
         reason: reason of the rejection.
-        offset: byte of the problem in the document; None for the document's start.
+        offset: byte of the problem in the document; None if unknown.
     """
     if reference.spool or reference.payload.is_fetched:
         return BadRecordError(

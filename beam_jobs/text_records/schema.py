@@ -39,7 +39,7 @@ def text_features(
         several_labels: whether a document has any number of classes.
         extra: extra features, which follow the others if a record is a document; sequences have none.
     """
-    # Rows of pairs: one length for the inputs, one for the targets.
+    # Rows of pairs have one length for the inputs and one for the targets.
     if len(options.row_lengths) == 2:
         sides = zip((INPUTS, TARGETS), options.row_lengths, strict=True)
         return tuple(

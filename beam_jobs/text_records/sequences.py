@@ -88,7 +88,7 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
     Args:
         windows: documents in order; where a window ends does not matter here.
         length: number of tokens of a row.
-        pad_id: padding of the last row.
+        pad_id: token that fills up the last row.
     """
     unwritten: Ids = np.zeros(0, np.int32)
     for documents in windows:
@@ -118,7 +118,7 @@ def pack_rows(
     Args:
         windows: windows of documents. Empty documents take no place.
         length: number of tokens of a row.
-        pad_id: padding of rows.
+        pad_id: token at the places of a row that no document fills.
         long_documents: treatment of documents longer than a row: `"split"` divides them into documents of `length` tokens and a
             remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`.
     """
@@ -204,7 +204,7 @@ def fill_rows(
         sizes: int64 [pieces], number of tokens of each piece.
         rows: int64 [pieces], row of each piece; every row has a piece, and room for all of its pieces.
         length: number of tokens of a row.
-        pad_id: padding of rows.
+        pad_id: token at the places of a row that no document fills.
 
     Returns:
         The rows; tokens that are in no piece count as dropped.

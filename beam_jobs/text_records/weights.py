@@ -27,7 +27,7 @@ def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool =
     """Return documents that each consist of the tokens of an input, followed by the tokens of its target.
 
     Args:
-        inputs: the inputs.
+        inputs: the inputs, in the order of the documents.
         targets: the targets, one for each input; their tokens get weight 1.
         train_on_inputs: whether tokens of inputs get weight 1, too; otherwise 0.
     """

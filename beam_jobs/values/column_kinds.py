@@ -94,10 +94,10 @@ def parse_float(text: str) -> float | None:
 
 
 def float32_problem(number: int | float, *, rounds: bool = False) -> str:
-    """Return why float32 cannot hold a number, or an empty string; that fractions are rounded is no problem.
+    """Return why float32 cannot hold a number, or an empty string; moving a fraction by less than 0.5 is no problem.
 
     Args:
-        number: the number.
+        number: number to be stored.
         rounds: whether every number that is not too large is accepted.
     """
     try:

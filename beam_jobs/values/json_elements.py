@@ -27,7 +27,7 @@ class Element(NamedTuple):
 
     Attributes:
         key: key of the array in the object.
-        value: the element.
+        value: the parsed element.
         offset: byte offset of the element in the file.
     """
 

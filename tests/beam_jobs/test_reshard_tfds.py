@@ -148,8 +148,8 @@ def test_rejects_damaged_metadata(folder: Path, tmp_path: Path) -> None:
     (copy / "features.json").write_text(json.dumps(content))
     with pytest.raises(SourceError, match=r"label\.labels\.txt has 3 names of classes \(expected 9"):
         run([str(copy), "--output", str(tmp_path / "out")])
-    (copy / "label.labels.txt").write_bytes(b"caf\xe9\n")
-    with pytest.raises(SourceError, match=r"label\.labels\.txt: not UTF-8 \(.* at byte 3\)"):
+    (copy / "label.labels.txt").write_bytes(b"\xef\xbb\xbfcaf\xe9\n")
+    with pytest.raises(SourceError, match=r"label\.labels\.txt: not UTF-8 \(.* at byte 6\)"):
         run([str(copy), "--output", str(tmp_path / "out")])
     del content["featuresDict"]["features"]["label"]["pythonClassName"]
     (copy / "features.json").write_text(json.dumps(content))

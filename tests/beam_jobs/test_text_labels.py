@@ -154,13 +154,13 @@ def test_stores_labels_and_keys_next_to_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--label-field=label", "--tokenizer=bytes", "--sequence-length=8"], "it has no label of one"),
+        (["--label-field=label", "--tokenizer=bytes", "--sequence-length=8"], "it has no single label"),
         (["--label-field=label", "--label-from=folder"], "--label-field and --label-from: choose one"),
         (["--label-from=folder"], "--label-from folder requires --form files"),
         (["--label-field=label", "--form=lines"], "documents of --form lines have no fields"),
         (["--label-field=label", "--field=text", "--field=label:int"], "label is the name of the class"),
         (["--label-type=int"], "--label-type requires --label-field or --label-from"),
-        (["--keep-key", "--tokenizer=bytes", "--sequence-length=8"], "it has no key of one"),
+        (["--keep-key", "--tokenizer=bytes", "--sequence-length=8"], "it has no single key"),
         (["--label-from=folder", "--form=files", "--label-separator=|"], "--label-separator is for --label-field"),
     ],
 )

@@ -69,7 +69,7 @@ def test_rejects_damaged_questions(tmp_path: Path) -> None:
     assert sum(open_dataset(str(tmp_path / "out")).manifest.rejected.values()) == 3
 
 
-@pytest.mark.parametrize("answer", ["yes", None, [True]])
+@pytest.mark.parametrize("answer", ["yes", "1", 2, 0.5, None, [True]])
 def test_rejects_a_question_whose_is_impossible_is_not_true_or_false(tmp_path: Path, answer: Any) -> None:
     paragraph = {"context": "It goes", "qas": [ONE, {**TWO, "is_impossible": answer}]}
     source = write(tmp_path / "a.json", {"version": "v2.0", "data": [{"title": "x", "paragraphs": [paragraph]}]})

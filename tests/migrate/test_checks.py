@@ -113,3 +113,24 @@ def test_notes_names_that_no_release_has() -> None:
         "tf.mul has no counterpart. Use tf.multiply.",
         "tf.nonsense has no counterpart. Write it with what TensorFlow has today.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("call", "moved"),
+    [
+        ("scalar('a', x, step=s)", ""),
+        ("scalar('a', x, 'f', step=s)", "argument 3 was family"),
+        ("histogram('a', x, 'f', s)", "argument 3 was family"),
+        ("image('a', x, step=s)", ""),
+        ("image('a', x, None, 3, step=s)", "argument 3 was bad_color"),
+        ("audio('a', x, 16000, step=s)", ""),
+        ("audio('a', x, 16000, 3, step=s)", "argument 4 was max_outputs"),
+    ],
+)
+def test_notes_the_arguments_of_a_summary_that_have_moved(call: str, moved: str) -> None:
+    notes = [note.text for note in migrate(f"import tensorflow as tf\ntf.contrib.summary.{call}\n").notes]
+    assert [note for note in notes if "is step today" in note] == (
+        [f"summary.{call.partition('(')[0]}: {moved} and is step today. Pass it and those after it by keyword."]
+        if moved
+        else []
+    )

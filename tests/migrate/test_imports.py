@@ -183,3 +183,31 @@ def test_a_function_gets_each_new_import_once() -> None:
         assert function.count("import tf_slim\n") == 1
         assert function.count(EST) == 1
     assert [note.text for note in found.notes].count("tf_slim is a package. Install it: pip install tf_slim.") == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "if X:\n    import tensorflow.compat.v1 as tf\nelse:\n    import tensorflow as tf\nC = tf.contrib.tpu.RunConfig\n",
+        "try:\n    import tensorflow as tf\nexcept ImportError:\n    import tensorflow.compat.v1 as tf\n"
+        "C = tf.contrib.tpu.RunConfig\n",
+        "def build():\n    import tensorflow as tf\n    return tf.contrib.tpu.RunConfig\n"
+        "if __name__ == '__main__':\n    import tensorflow as tf\n    build()\n",
+        "def build():\n    import tensorflow as tf\n    return tf.placeholder(tf.float32)\n"
+        "def main():\n    import tensorflow as tf\n    tf.Session().run(build())\nmain()\n",
+    ],
+)
+def test_new_lines_follow_the_import_of_each_block_that_may_run_alone(program: str) -> None:
+    text = migrate(program).text
+    line = "tf.disable_v2_behavior()" if "Session" in program else EST.strip()
+    assert text.count(line) == 2
+
+
+def test_new_lines_follow_the_import_of_the_module_below_a_function() -> None:
+    found = migrate(
+        "def build():\n    import tensorflow as tf\n    return tf.contrib.tpu.RunConfig\nimport tensorflow as tf\nbuild()\n"
+    )
+    assert found.text == (
+        "def build():\n    import tensorflow.compat.v1 as tf\n    return tpudata_estimator.tpu.RunConfig\n"
+        f"import tensorflow.compat.v1 as tf\n{EST}build()\n"
+    )

@@ -10,6 +10,14 @@ from tpudata.migrate.rewriter import Rewriter
 
 # Summaries that take the step as an argument.
 _SUMMARIES = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
+# By kind of summary, the number of arguments that stay where they were, and the name of the argument after them, which is the step
+# in TensorFlow 2.
+_MOVED_ARGUMENTS = {
+    "scalar": (2, "family"),
+    "histogram": (2, "family"),
+    "image": (2, "bad_color"),
+    "audio": (3, "max_outputs"),
+}
 _XAVIER = frozenset({"contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d"})
 # A program of sessions on a TPU calls one of these functions.
 _TPU_STARTS = frozenset({"contrib.tpu.initialize_system", "tpu.initialize_system"})
@@ -97,14 +105,16 @@ class CallRewriter(Rewriter):
             elif keyword.arg == "max_images":
                 self._rename_keyword(keyword, "max_outputs")
             elif keyword.arg in ("family", "bad_color"):
-                self.note(
-                    keyword.value,
-                    f"summary.{kind} takes no {keyword.arg} any more. Remove it, or put it into the name.",
-                )
+                fix = "Remove it, or put it into the name." if keyword.arg == "family" else "Remove it."
+                self.note(keyword.value, f"summary.{kind} takes no {keyword.arg} any more. {fix}")
         if _find_keyword(node, "step") is None:
             self.note(node, f"summary.{kind} needs a step today. Pass step=.")
-        if len(node.args) > 2:
-            self.note(node, f"summary.{kind}: the third argument was family and is step today. Pass both by keyword.")
+        num_kept, old_name = _MOVED_ARGUMENTS[kind]
+        if len(node.args) > num_kept:
+            self.note(
+                node,
+                f"summary.{kind}: argument {num_kept + 1} was {old_name} and is step today. Pass it and those after it by keyword.",
+            )
 
     def _rename_keyword(self, keyword: ast.keyword, name: str) -> None:
         begin = self.edits.begin(keyword)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from tpudata.migrate.analysis.bindings import Binding, find_imports
@@ -24,34 +25,39 @@ def rewrite_imports(program: Rewriter) -> None:
         if isinstance(node, ast.Import | ast.ImportFrom) and find_imports(node).keys() & program.plan.bindings.keys()
     ]
     statements.sort(key=lambda statement: statement.lineno)
-    # New imports follow the first import that runs with the module or, if all imports are in functions, the first of each function.
-    first_by_function: dict[ast.AST | None, _Import] = {}
-    functions = _find_functions(program.tree)
-    for statement in statements:
-        first_by_function.setdefault(functions.get(statement), statement)
-    extended_statements = [first_by_function[None]] if None in first_by_function else [*first_by_function.values()]
-    # The call of disable_v2_behavior follows an import of TensorFlow itself, one that runs with the module if there is any. Without
-    # such imports, `_list_new_imports` adds one.
+    extended_statements = _pick_first(program.tree, statements)
+    # The call of disable_v2_behavior follows the import of TensorFlow itself. Without one, `_list_new_imports` adds it.
     root_statements = [statement for statement in statements if program.root in find_imports(statement)]
-    root_statements.sort(key=lambda statement: functions.get(statement) is not None)
-    behaviour_statement = next(iter([*root_statements, *extended_statements]), None)
+    behaviour_statements = _pick_first(program.tree, root_statements) or extended_statements
     for statement in statements:
         new_lines = _list_new_imports(program) if statement in extended_statements else []
         if f"import {SLIM}" in new_lines and statement is extended_statements[0]:
             program.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
-        if program.plan.disables_v2 and statement is behaviour_statement:
+        if program.plan.disables_v2 and statement in behaviour_statements:
             new_lines.append(f"{program.root}.disable_v2_behavior()")
         _rewrite_statement(program, statement, new_lines)
 
 
-def _find_functions(tree: ast.AST) -> dict[ast.AST, ast.AST]:
-    """Return the innermost function that each node of a program is in, without the nodes that run with the module."""
-    functions: dict[ast.AST, ast.AST] = {}
-    # `ast.walk` yields outer functions before the functions in them.
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            functions |= dict.fromkeys(itertools.chain.from_iterable(map(ast.walk, node.body)), node)
-    return functions
+def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import]:
+    """Return the imports after which new lines stand: the first import in the module's body, if it runs before all other imports.
+
+    Otherwise, return the first import of each block, such as a function or a branch.
+
+    Args:
+        tree: the program.
+        statements: imports in it, in order.
+    """
+    in_body = next((statement for statement in statements if statement in tree.body), None)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    nodes_of_functions = set(itertools.chain.from_iterable(map(ast.walk, functions)))
+    # Functions above an import in the module's body run after it; branches above it run before it.
+    if in_body is not None and all(
+        statement in nodes_of_functions for statement in statements[: statements.index(in_body)]
+    ):
+        return [in_body]
+    blocks = [block for node in ast.walk(tree) for _, block in ast.iter_fields(node) if isinstance(block, list)]
+    first_of_blocks = (next((statement for statement in statements if statement in block), None) for block in blocks)
+    return [statement for statement in first_of_blocks if statement is not None]
 
 
 def _list_new_imports(program: Rewriter) -> list[str]:

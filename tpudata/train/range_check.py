@@ -153,11 +153,11 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
     import tensorflow as tf
 
     # In int32, a larger number would wrap around into the range.
-    values = tf.cast(values, tf.int64)
+    values, first = tf.cast(values, tf.int64), tf.constant(value_range.first, tf.int64)
     if is_real is not None:
-        values = tf.where(is_real, values, value_range.first)
+        values = tf.where(is_real, values, first)
     if value_range.ignored is not None:
-        values = tf.where(tf.equal(values, value_range.ignored), value_range.first, values)
+        values = tf.where(tf.equal(values, value_range.ignored), first, values)
     lowest, largest = tf.reduce_min(values), tf.reduce_max(values)
     outside = tf.strings.as_string(tf.where(lowest < value_range.first, lowest, largest))
     return tf.debugging.Assert(

@@ -144,8 +144,7 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     """Return the names of the last layer's variables: the variables in the scope of the last variable.
 
     If the last variable has no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more
-    dimensions. If the kernel is the last variable, its bias may come before it: the layer has all variables after the previous
-    kernel.
+    dimensions; or after the kernel before it, if biases come before their kernels, as the model's first variable then shows.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.
@@ -159,6 +158,7 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     kernels = [index for index, name in enumerate(names) if trainable[name].shape.rank not in (0, 1)]
     if not kernels:
         return names[-1:]
-    if kernels[-1] < len(names) - 1:
-        return names[kernels[-1] :]
-    return names[kernels[-2] + 1 if len(kernels) > 1 else 0 :]
+    has_biases_first = kernels[0] > 0 and kernels[-1] == len(names) - 1
+    if has_biases_first:
+        return names[kernels[-2] + 1 if len(kernels) > 1 else 0 :]
+    return names[kernels[-1] :]

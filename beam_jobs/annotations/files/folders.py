@@ -20,7 +20,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
     """Yield (path, path below the folder) of each file of some kinds at any depth, in order.
 
     Args:
-        folder: the folder.
+        folder: path of the folder to list.
         suffixes: ends of the files' names, in lower case; files in upper case are found, too.
     """
     for files in folder_ranges(folder, deep=True):
@@ -43,7 +43,7 @@ def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str]
     """Return the path of a file of some kinds in a folder or in its first subfolders; an empty string if none is found.
 
     Args:
-        folder: the folder.
+        folder: path of the folder to search.
         suffixes: ends of the file's name, in lower case; a file in upper case is found, too.
         skipped: names of files to skip.
         depth: number of levels of folders that are searched; 1 for the folder alone.

@@ -41,7 +41,7 @@ class PictureParts:
 
         Args:
             picture: key that all parts of a picture share, and no other picture has.
-            part: a part of its annotation, or the error of one.
+            part: a part of the picture's annotation, or the error of a part.
         """
         data = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
         self._file.write(data)
@@ -53,7 +53,7 @@ class PictureParts:
         return self._indices.setdefault(picture, len(self._indices))
 
     def read_groups(self) -> Iterator[tuple[int, list[Annotated]]]:
-        """Yield the index of each picture that has parts, in ascending order, with its parts as they were added."""
+        """Yield the index of each picture that has parts, ascending, with its parts in the order in which they were added."""
         pictures = np.frombuffer(self._pictures, np.int32)
         order = np.argsort(pictures, kind="stable").astype(np.int32)
         group_begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()

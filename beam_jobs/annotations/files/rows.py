@@ -97,7 +97,7 @@ def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True
     """Yield the cells of each row of a table, without space around them; rows without any text are skipped.
 
     Args:
-        path: the file.
+        path: path of the table.
         delimiter: the character between two cells.
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
@@ -122,7 +122,7 @@ def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True)
     """Yield each row of a table whose first row names the columns, or an error for a row with more or fewer cells than columns.
 
     Args:
-        path: the file.
+        path: path of the table.
         delimiter: the character between two cells.
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 

@@ -28,7 +28,7 @@ class BoxTableForm(AnnotationForm):
     """A CSV of boxes.
 
     Attributes:
-        path: the file.
+        path: path of the CSV.
         picture_column: column of the picture's name.
         class_column: column of the class.
     """

@@ -37,8 +37,8 @@ class CaptionsForm(AnnotationForm):
     """A file with a row for each caption.
 
     Attributes:
-        path: the file.
-        delimiter: the character between two cells; empty for rows of NAME#NUMBER, and for those of Flickr30k's results.csv.
+        path: path of the file of captions.
+        delimiter: the character between two cells; empty for rows of NAME#NUMBER, and for rows of Flickr30k's results.csv.
         picture_column: column of the picture's name.
         caption_column: column of the caption.
         is_numbered: whether rows are those of Flickr30k's results.csv.

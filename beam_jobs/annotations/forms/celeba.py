@@ -47,7 +47,7 @@ class CelebaForm(AnnotationForm):
     """Lists of CelebA about the same pictures.
 
     Attributes:
-        paths: the files.
+        paths: paths of the lists, at most one of each kind.
         lists: the list of partitions.
     """
 
@@ -78,7 +78,7 @@ class CelebaForm(AnnotationForm):
                 if kind == _LANDMARKS_KIND and _ALIGNED in entry.name:
                     aligned.add(entry.path)
         if aligned:
-            # Boxes and other landmarks are of the original pictures; attributes are true of both.
+            # Boxes and other landmarks are of the original pictures; attributes are true of both kinds of pictures.
             kinds = {file: kind for file, kind in kinds.items() if kind == _ATTRIBUTES_KIND or file in aligned}
         for repeated_kind, count in Counter(kinds.values()).items():
             if count > 1:
@@ -180,11 +180,11 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
 
 
 def _parse_attributes(row: TableRow) -> ImageAnnotation:
-    """Return the annotation of a row of attributes: those that are 1 are classes. ValueError if one is not 1, -1 or 0."""
+    """Return the annotation of a row: attributes that are 1 are classes; ValueError if an attribute is not 1, -1 or 0."""
     values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
     invalid_name = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
     if invalid_name is not None:
-        raise ValueError(f"attribute {invalid_name} is {values[invalid_name]!r} (expected 1 or -1)")
+        raise ValueError(f"attribute {invalid_name} is {values[invalid_name]!r} (expected 1, 0 or -1)")
     return ImageAnnotation(
         row.cells[_PICTURE], row.place, classes=tuple(name for name, cell in values.items() if cell == "1")
     )

@@ -51,7 +51,7 @@ class CocoForm(AnnotationForm):
     """A COCO JSON file.
 
     Attributes:
-        path: the file.
+        path: path of the JSON file.
     """
 
     path: str
@@ -149,7 +149,7 @@ class _AnnotationIds:
         """Add the id of an annotation, if it has one: an int64 as itself, text and longer integers as hashes of 64 bits."""
         annotation_id = element.value.get("id") if isinstance(element.value, dict) else None
         if isinstance(annotation_id, int | str):
-            # Python's hashes of integers collide, such as those of -1 and -2; those of texts are as good as random.
+            # Python's hashes of integers collide, such as those of -1 and -2; hashes of texts are as good as random.
             if isinstance(annotation_id, int) and fits_int64(annotation_id):
                 self._ids.append(annotation_id)
             else:
@@ -171,18 +171,18 @@ def _join_picture(parts: list[Annotated], categories: _Categories, repeated_offs
     annotations = [part for part in parts if isinstance(part, ImageAnnotation)]
     # Only rows of "images" name a picture.
     images = [part for part in annotations if part.picture]
-    others = [part for part in annotations if not part.picture]
+    annotation_rows = [part for part in annotations if not part.picture]
     error = next((part for part in parts if isinstance(part, BadRecordError)), None)
     if error is not None:
         return add_key(error, images[0].picture) if images else error
     if not images:
-        return others[0].place.make_error("an annotation of an image that the file does not list")
+        return annotation_rows[0].place.make_error("an annotation of an image that the file does not list")
     if len(images) > 1:
         return images[1].place.make_error("another image has the same id", images[0].picture)
-    for part in others:
+    for part in annotation_rows:
         if part.place.offset in repeated_offsets:
             return part.place.make_error("another annotation has the same id", images[0].picture)
-    joined_picture = images[0].join(others)
+    joined_picture = images[0].join(annotation_rows)
     try:
         return joined_picture._replace(objects=tuple(map(categories.name_class, joined_picture.objects)))
     except ValueError as error:

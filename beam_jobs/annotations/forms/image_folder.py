@@ -38,7 +38,7 @@ class ImageFolderForm(AnnotationForm):
     """A metadata file of Hugging Face's imagefolder.
 
     Attributes:
-        path: the file.
+        path: path of the metadata file.
         is_csv: whether it is a CSV, instead of JSONL.
     """
 
@@ -61,7 +61,7 @@ class ImageFolderForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
-        """Return the form of a folder with metadata.csv or metadata.jsonl; None without one."""
+        """Return the form of a folder with metadata.csv or metadata.jsonl; None without such a file."""
         del path
         metadata_path = pick_file(entries, *_NAMES)
         return cls(metadata_path, is_csv=metadata_path.endswith(".csv")) if metadata_path else None
@@ -90,7 +90,7 @@ class ImageFolderForm(AnnotationForm):
 
 
 def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
-    """Yield each row of a CSV with its place, or its error; cells have the kinds of their columns."""
+    """Yield each row of a CSV with its place, or its error; cells are parsed by the kinds of their columns."""
     kinds = _find_column_kinds(path)
     for row in read_table_rows(path):
         if isinstance(row, BadRecordError):
@@ -123,7 +123,7 @@ def _merge_cell_kinds(cell_kinds: set[str]) -> str:
 def _find_cell_kind(cell: str) -> str:
     """Return the kind of a cell: empty, an integer, a wide integer that float32 would change, a fraction, or text.
 
-    A fraction that is too large for float32, or that it would move by 0.5 or more, is text.
+    A fraction that is too large for float32, or that float32 would move by 0.5 or more, is text.
     """
     if not cell:
         return _EMPTY
@@ -144,7 +144,7 @@ def _parse_cell(cell: str, kind: str) -> int | float | str:
 
 
 def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
-    """Yield each row of a JSONL file with its place, or its error."""
+    """Yield the place of each row of a JSONL file with the row, or with its error."""
     for place, text in read_text_lines(path):
         try:
             row = parse_input_json(text)

@@ -31,7 +31,7 @@ class LabelMapsForm(AnnotationForm):
     """A folder of label maps.
 
     Attributes:
-        path: the folder.
+        path: path of the folder that the maps are below.
         cityscapes_ids: `"labelIds"` or `"labelTrainIds"` for Cityscapes; empty for other folders.
         is_wide: whether the first map has 16 bits: then records have maps of 16 bits.
     """
@@ -43,7 +43,7 @@ class LabelMapsForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> LabelMapsForm | None:
-        """Return the form of a folder of Cityscapes, or of one whose first PNG has grey values or a palette; else None."""
+        """Return the form of a folder of Cityscapes, or of a folder whose first PNG has grey values or a palette; else None."""
         folder = pick_folder(entries, "gtFine", "gtCoarse") or path
         if find_first_file(folder, (f"_{_TRAIN_IDS.lower()}.png",)):
             return cls(folder, _TRAIN_IDS)
@@ -66,7 +66,7 @@ class LabelMapsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the map of each picture, whose name has no extension, in the order of their paths."""
+        """Yield the map of each picture, whose name has no extension, in the order of the maps' paths."""
         del names
         for path, relative_path in list_paths_below(part, _SUFFIXES):
             if not self.cityscapes_ids:

@@ -35,7 +35,7 @@ class OpenImagesForm(AnnotationForm):
     """CSV files of Open Images.
 
     Attributes:
-        paths: the files.
+        paths: paths of the CSV files, which have different splits.
         descriptions: path of the class-description file; empty without one.
     """
 
@@ -54,7 +54,7 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
-        """Return the form of a folder's CSVs of boxes, or without such CSVs of its CSVs of classes; None if it has neither."""
+        """Return the form of a folder's CSVs of boxes, or else of its CSVs of classes; None if it has no CSV of Open Images."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if _is_csv(entry)}
         files = [file for file, head in heads.items() if _is_open_images(head)]

@@ -26,7 +26,7 @@ class TinyImagenetForm(AnnotationForm):
     """A val_annotations.txt of Tiny ImageNet.
 
     Attributes:
-        path: the file.
+        path: path of val_annotations.txt.
     """
 
     path: str

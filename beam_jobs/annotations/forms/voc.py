@@ -105,7 +105,7 @@ class VocForm(AnnotationForm):
         return self.lists
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the XML files; if there are lists of splits, only those of the listed pictures."""
+        """Return the XML files; if there are lists of splits, only the files of the listed pictures."""
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
@@ -113,7 +113,7 @@ class VocForm(AnnotationForm):
         return (path for path in paths if self.lists.find_split(_find_picture_name(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of a file's picture."""
+        """Yield the annotation of a file's picture, or an error if the file is damaged."""
         del names
         place = Place(part)
         # One byte more than allowed shows a file that is too large.

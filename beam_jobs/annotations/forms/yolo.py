@@ -62,12 +62,12 @@ _LEVELS = 3
 
 
 class _Names(NamedTuple):
-    """What the files next to the annotations say of objects.
+    """Classes and keypoints of objects, from the files next to the annotations.
 
     Attributes:
         classes: names of the classes.
         keypoints: number of keypoints of each object.
-        keypoint_numbers: numbers of each keypoint: 2 for x and y, or 3 with a visibility.
+        keypoint_numbers: how many numbers a keypoint has: 2 for x and y, or 3 with a visibility.
     """
 
     classes: tuple[str, ...]
@@ -80,8 +80,8 @@ class YoloForm(AnnotationForm):
     """Text files of YOLO.
 
     Attributes:
-        path: the folder.
-        names: class names and number of keypoints, from the files next to it.
+        path: path of the folder that the text files are below.
+        names: class names and keypoints, from files in the folder or in one of the two above it.
     """
 
     path: str
@@ -106,7 +106,7 @@ class YoloForm(AnnotationForm):
                 yield path
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of a file's picture, whose name has no extension."""
+        """Yield the annotation of a file's picture, whose name has no extension, or an error if a line is invalid."""
         names.objects = tuple(dict.fromkeys(self.names.classes))
         # YOLO gives keypoints no names, so they are named by their numbers.
         names.keypoints = tuple(map(str, range(self.names.keypoints)))
@@ -159,10 +159,10 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
 
 
 def _find_names(folder: str) -> _Names:
-    """Return the names in a folder, or in the nearest of the two above it.
+    """Return the names in a folder, or in the nearest of the two folders above it.
 
     Raises:
-        SourceError: none of them has names, or a YAML file is damaged.
+        SourceError: none of the three folders has names, or a YAML file is damaged.
     """
     searched_folder = folder
     for level in range(_LEVELS):
@@ -205,7 +205,7 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if `names` is neither a list nor a mapping from these numbers."""
+    """Return the names of classes 0, 1 and so on; None if `names` is empty, or no list of names or mapping from these numbers."""
     # Compared as text: keys of different types have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]

@@ -48,7 +48,7 @@ class CarriedAnnotation:
     def tolist(self) -> list[Any]:
         """Return the annotation's fields for an input's entry: all but names, paths, ids and places in files, which may change.
 
-        `features_text` calls this method of values that JSON cannot hold, such as NumPy's arrays.
+        `features_text` calls this method for values that JSON cannot hold, such as NumPy's arrays.
         """
         omitted_fields = ("place", "picture", "map_file", "target", "source_id")
         return [value for name, value in self.annotation._asdict().items() if name not in omitted_fields]
@@ -138,7 +138,7 @@ class AnnotatedConverter(ImageConverter):
         return encode_example_parts(values)
 
     def measure_content(self, reference: Reference, data: bytes) -> int:
-        """Return the approximate bytes of the picture, its maps, its masks and its target in its record.
+        """Return the approximate number of bytes of the picture, its maps, its masks and its target in its record.
 
         Raises:
             BadRecordError: the picture is rejected, or its map or its target cannot be read.
@@ -191,7 +191,7 @@ def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
 
 
 def _read_map(annotation: ImageAnnotation) -> bytes | None:
-    """Return the bytes of a picture's label map, None without one; BadRecordError if it cannot be read."""
+    """Return the bytes of a picture's label map, None without a map; BadRecordError if it cannot be read."""
     return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
 
 
@@ -199,7 +199,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
     """Return the bytes of a file that belongs to a picture.
 
     Args:
-        path: the file.
+        path: path of the file.
         annotation: annotation of the picture, for messages.
         kind: what the file is, for messages.
 

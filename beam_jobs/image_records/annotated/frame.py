@@ -52,11 +52,11 @@ class Frame(NamedTuple):
     """The sides of a picture in its file and in its record.
 
     Attributes:
-        width: pixels of the file, before its orientation is applied.
-        height: the same.
+        width: width in pixels of the picture in its file, before its orientation is applied.
+        height: height in pixels of the picture in its file, before its orientation is applied.
         orientation: Exif orientation, 1 to 8.
-        stored_width: pixels of the record's picture, which is upright.
-        stored_height: the same.
+        stored_width: width in pixels of the record's picture, which is upright.
+        stored_height: height in pixels of the record's picture.
     """
 
     width: int
@@ -75,11 +75,11 @@ class View(NamedTuple):
     """The sides of a picture as it was annotated, and in its record.
 
     Attributes:
-        width: pixels of the picture as annotated.
-        height: the same.
+        width: width in pixels of the picture as annotated.
+        height: height in pixels of the picture as annotated.
         orientation: Exif orientation that turns the annotated picture upright, 1 to 8.
-        stored_width: pixels of the record's picture, which is upright.
-        stored_height: the same.
+        stored_width: width in pixels of the record's picture, which is upright.
+        stored_height: height in pixels of the record's picture.
     """
 
     width: int
@@ -166,13 +166,13 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
 
 
 def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:
-    """Return the sides of a picture as it was annotated.
+    """Return the sides of a picture as it was annotated, and in its record.
 
     Args:
         frame: sides of the picture in its file and in its record.
-        width: pixels of the picture as annotated; 0 if that is not known.
-        height: the same.
-        is_upright: whether the upright picture was annotated if the sides fit both.
+        width: width in pixels of the picture as annotated; 0 if that is not known.
+        height: height in pixels of the picture as annotated; 0 if that is not known.
+        is_upright: whether the upright picture was annotated if the sides fit both that and the pixels of the file.
 
     Raises:
         ValueError: the annotated picture has another size.
@@ -190,7 +190,7 @@ def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False
 
 
 def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool = False) -> bytes:
-    """Return a label map for the record of its picture: the bytes of its file, or a new PNG if it is turned, resized or recoded.
+    """Return a label map for the record of a picture: the map's bytes, or a new PNG if it is turned, resized or recoded.
 
     Args:
         feature: a feature of the encoding "label_map".

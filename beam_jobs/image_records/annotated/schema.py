@@ -40,13 +40,13 @@ class AnnotationSchema:
 
     Attributes:
         kinds: kinds of annotations, see `beam_jobs.annotations.contents`; sorted, so that their digest is stable.
-        keypoints: number of keypoints of each object; 0 without any.
+        keypoints: number of keypoints of each object; 0 without keypoints.
         object_labels: classes of objects.
         class_labels: classes of pictures.
         several_classes: whether a picture may have any number of classes.
         label_offset: label of the first class.
         further: features of extra values, sorted by name.
-        map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for others; maps of segments have the
+        map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for other files; maps of segments have the
             smallest that holds the classes.
         is_upright: whether the upright picture was annotated if its size does not tell; see `frame`.
 
@@ -81,7 +81,7 @@ class AnnotationSchema:
 
         Args:
             contents: contents of the annotations.
-            labels: the classes of the dataset, of pictures or else of objects; None takes those of `contents`.
+            labels: the classes of the dataset, of pictures or else of objects; None takes the classes of `contents`.
             **options: other attributes, and replacements for those that follow from `contents`.
         """
         has_classes = bool(contents.names.pictures or contents.classes)
@@ -166,7 +166,7 @@ class AnnotationSchema:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """All features but those of `class_features`, which a layout puts among its own."""
+        """All features but those of `class_features`, which a layout puts among its own features."""
         captions = (_make_texts("image/caption"),) if kinds.CAPTIONS in self.kinds else ()
         maps = () if self.map_feature is None else (self.map_feature,)
         targets = (TARGET,) if self.has_targets else ()

@@ -31,7 +31,7 @@ _SEGMENT_BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
 def list_annotation_values(
     schema: AnnotationSchema, annotation: ImageAnnotation, frame: Frame, map_data: bytes | None = None
 ) -> dict[str, Any]:
-    """Return the values of all features of a schema in a picture's record, by name, as `encode_example` takes them.
+    """Return the values of a schema's features in a picture's record, except for the target, as `encode_example` takes them.
 
     Args:
         schema: features of the annotations of the dataset.
@@ -84,7 +84,7 @@ def _list_object_values(
         schema: features of the annotations of the dataset.
         annotation: annotation of the picture.
         view: the picture as it was annotated, and in its record.
-        segments: ids of the picture's segments, int [height, width]; None without a PNG of segments.
+        segments: ids of the picture's segments, uint32 [height, width]; None without a PNG of segments.
 
     Raises:
         ValueError: an object does not fit the picture; the message names the object.
@@ -109,7 +109,10 @@ def _yield_object_values(
     segments: Segments | None,
     is_normalised: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name of a feature, values that one object adds to its list); arguments and errors as for `_list_object_values`."""
+    """Yield (name of a feature, values that one object adds to its list); ValueError if the object does not fit the picture.
+
+    The arguments are those of `_list_object_values` and `ImageAnnotation.is_normalised`.
+    """
     box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]
@@ -145,7 +148,7 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
 
 
 def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segments | None) -> bytes:
-    """Return the PNG of an object's mask, as large as the stored picture; all 0 if the annotation has none."""
+    """Return the PNG of an object's mask, as large as the stored picture; all 0 if the object has no segmentation."""
     if annotated_object.segmentation is None:
         mask = np.zeros((view.height, view.width), np.bool_)
     else:
@@ -157,7 +160,7 @@ def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield (name of a feature, x, y or visibility of each keypoint in the stored image); ValueError if a keypoint is invalid."""
-    # An object without keypoints gets as many invisible ones: the lists of all objects have the same length.
+    # An object without keypoints gets invisible ones, since the lists of all objects have the same length.
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
@@ -201,6 +204,12 @@ def _read_segments(data: bytes, view: View) -> Segments:
 
 def _draw_class_map(schema: AnnotationSchema, annotation: ImageAnnotation, view: View, segments: Segments) -> Segments:
     """Return the label of each pixel's segment, [height, width]; the largest number of the map's dtype for other pixels.
+
+    Args:
+        schema: features of the annotations, with the dtype of the map.
+        annotation: annotation whose objects are segments.
+        view: the picture as it was annotated, and in its record.
+        segments: ids of the picture's segments, uint32 [height, width].
 
     Raises:
         ValueError: a label does not fit the map's dtype, or a segment has no pixel.

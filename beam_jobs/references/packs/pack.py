@@ -121,7 +121,15 @@ class Pack(PackColumns):
         paths: list[str],
         **others: Any,
     ) -> Pack:
-        """Return a pack of these columns, see `Pack`; positions are 0. Columns need not be shortened yet."""
+        """Return a pack of these columns, see `Pack`; positions are 0. Columns need not be shortened yet.
+
+        Args:
+            keys: keys of the references.
+            sizes: sizes in bytes, [n].
+            offsets: offset of each reference in its file, [n].
+            paths: path of each reference's file, or a single path that all share.
+            **others: other columns of `PackColumns` by name.
+        """
         stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
         other_columns: dict[str, Any] = {name: collapse(column) for name, column in others.items()}
         # Without numbers, the heads are the keys. Keys with numbers are places in a file, and do not end its path.
@@ -174,8 +182,8 @@ class Pack(PackColumns):
         Args:
             digests: digests of the keys.
             count: most references of each split.
-            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack; larger ones are omitted.
-                Updated with this pack's.
+            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack; references whose high
+                half is larger are omitted. Lowered in place by this pack.
         """
         highs = digests[:, 0]
         for split, rows in self.rows_by_split():
@@ -289,7 +297,7 @@ class Pack(PackColumns):
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the text ROOT for which the path of every reference is ROOT and its key; an empty string if there is none."""
-    # Unchanged if the path does not end with the key.
+    # The whole path if it does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
     return root if is_shared else ""

@@ -27,10 +27,10 @@ class PackColumns:
     """Columns of n references: each a list of n values, or of one value that all references share.
 
     Attributes:
-        paths: paths.
-        splits: names of splits.
+        paths: path of each reference's file; [""] if `Pack.root` and the keys make the paths.
+        splits: name of each reference's split.
         labels: names of the classes of each reference.
-        payloads: kinds of bytes.
+        payloads: payload of each reference: the kind of its bytes.
         crc32s: CRC-32s of the bytes, None where unknown.
         spools: files that bytes were spooled to, empty if they were not.
         feature_names: names of the features of each reference, in the order of the source.
@@ -69,7 +69,7 @@ class PackColumns:
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return (split, labels, *`Reference.entry_texts`) of each reference, or one such tuple if all references share it."""
-        # A single row if all references share the features.
+        # Has a single row if all references share the features.
         features = list(self.list_feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
         rows = _zip_rows(self.payloads, self.crc32s, features)
         texts = [payload.entry_texts(crc32, values) for payload, crc32, values in rows]
@@ -97,7 +97,7 @@ def join_fields(packs: Sequence[PackColumns], lengths: Sequence[int]) -> dict[st
     """Concatenate the columns of packs; return them by field.
 
     Args:
-        packs: the packs.
+        packs: packs that become one, in order.
         lengths: number of references of each pack.
     """
     names = dict.fromkeys(itertools.chain.from_iterable(pack.features for pack in packs))

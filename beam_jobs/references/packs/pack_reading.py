@@ -78,7 +78,7 @@ def read_packs(
     """Yield every reference of packs, in order, with its bytes or the error of reading.
 
     Args:
-        packs: packs of references.
+        packs: packs of references, in the order in which they are yielded.
         is_checked: whether the caller compares the bytes with a checksum, as for `Storage.read_range`.
         piece_sizes: sizes of pieces and of the read-ahead.
     """
@@ -96,7 +96,7 @@ def read_blocks(
     """Yield the references of packs in blocks, in order.
 
     Args:
-        packs: packs of references.
+        packs: packs of references, in the order in which they are yielded.
         is_checked: as for `read_packs`.
         piece_sizes: as for `read_packs`.
 
@@ -196,7 +196,7 @@ def _cut_records(
         block: references of one block.
         piece_indices: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
-        held_pieces: pieces by index.
+        held_pieces: contents of pieces by index, with those of the block.
 
     Yields:
         The block with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
@@ -277,9 +277,9 @@ def _find_run_starts(
 
     Args:
         order: position of each input in the order of use, [n].
-        files: index of its file, [n].
-        offsets: its offset in the file, or WHOLE_FILE, [n].
-        sizes: its size in bytes, [n].
+        files: index of each input's file, [n].
+        offsets: offset of each input in its file, or WHOLE_FILE, [n].
+        sizes: bytes of each input, [n].
     """
     begins_run = np.ones(len(order), np.bool_)
     gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]

@@ -1,7 +1,7 @@
 """Rejecting a source with two inputs that have the same key, for conversions in the order of the source.
 
-In a shuffle, records with the same key have one position and so meet in a shard, which finds them. In the order of the source they
-may be in any two shards, so references are grouped by key here, only for this check.
+In a shuffle, records with the same key have one position and so meet in a shard, whose worker finds them. In the order of the
+source they may be in any two shards, so references are grouped by key here, only for this check.
 """
 
 from __future__ import annotations

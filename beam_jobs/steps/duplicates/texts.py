@@ -71,7 +71,7 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
 def hash_texts(texts: Sequence[str]) -> bytes:
     """Return the 128-bit BLAKE2b hash of a document's text fields, in the order of the options.
 
-    Two documents among 10^12 share one by chance with a probability below 10^-14.
+    Two documents among 10^12 share a hash by chance with a probability below 10^-14.
 
     Args:
         texts: the values of the text fields.
@@ -111,7 +111,11 @@ class _Digests(LimitedStep):
 
     @holds_limits
     def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
-        """Collect the digests of a pack's texts by group, and release them when many are held."""
+        """Collect the digests of a pack's texts by group, and yield all digests that are held once there are many.
+
+        Args:
+            element: (name of the pack, its bytes), from `_name_pack`.
+        """
         name, data = element
         pack = Pack.from_bytes(data)
         documents = readable_texts(read_packs([pack]), self._options)

@@ -32,7 +32,8 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
-# Names of the side outputs: for each pack a TallyPart, the class names and a sample of its references; for each call InputCounts.
+# Names of the side outputs: for each pack a TallyPart, the class names and a sample of its references; for each call of `_list`
+# the InputCounts.
 TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
 
@@ -67,7 +68,7 @@ class ListReferences(LimitedStep):
         """List some units.
 
         Args:
-            units: units, each with its index among all.
+            units: units, each with its index among all units.
             source: the source with its schema, if the pipeline finds the schema; None keeps the source of the step.
         """
         if source is not None:
@@ -115,7 +116,7 @@ class ListReferences(LimitedStep):
         """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool.
 
         Args:
-            source: the source.
+            source: source that makes the packs.
             unit_index: index of the unit, or 0 in a shuffle.
             units: the units to list.
             counts: extended with the InputCounts of each unit.
@@ -132,7 +133,7 @@ class ListReferences(LimitedStep):
                     first_index += len(pack.keys)
 
     def _list_references(self, unit: Any, counts: list[InputCounts]) -> Iterator[Reference]:
-        """Yield the references of a unit; one that holds bytes is made to point to them in the spool."""
+        """Yield the references of a unit; write the bytes that a reference holds to the spool, and make it point there."""
         with self._open_unit(unit, counts) as listing:
             noting_source = self._source.noting(listing.notes.add)
             for reference in list_references(noting_source, unit, listing.ignored, listing.reject):

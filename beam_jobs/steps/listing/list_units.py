@@ -77,7 +77,7 @@ def list_scanned_units(parts: ScannedParts, source: Source, first_units: Mapping
     indices = [
         0 if first_units is None else first_units[part_index] + index_in_part for part_index, index_in_part, _ in parts
     ]
-    # `list_units` adds ignored files to the list: none here, as `units` ignores nothing in a block of a file or a range
+    # `list_units` adds ignored files to the list: none here, since `units` ignores nothing in a block of a file or a range
     # of a folder.
     units = (unit for _, _, part in parts for unit in list_units(source, part, []))
     return list(zip(indices, units, strict=True))

@@ -35,7 +35,7 @@ class ScanOutputs(NamedTuple):
     Attributes:
         parts: parts of the scanned source.
         facts: facts about all parts: one element.
-        checked: empty InputCounts: one element, which exists once all keys are compared, if no two rows have the same.
+        checked: empty InputCounts: one element, which exists once all keys are compared, if no two rows have the same key.
     """
 
     parts: PCollection[ScannedParts]
@@ -118,7 +118,7 @@ class _Scan(LimitedStep):
             yield parts
             yield from side_outputs
             side_outputs.clear()
-        # The side outputs of parts that end after the last batch.
+        # Side outputs that arose after the last batch was yielded.
         yield from side_outputs
 
     def _scan_parts(

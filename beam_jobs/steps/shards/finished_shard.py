@@ -22,7 +22,7 @@ class FinishedShard:
     """A whole shard and the files that belong to it.
 
     Attributes:
-        index: its index.
+        index: index of the shard.
         files: the shard and its other files, as they were found.
     """
 
@@ -48,9 +48,9 @@ def find_finished(
     Args:
         output: folder of the dataset.
         name: the shard's file name.
-        inputs: digest of everything that decides its bytes.
-        compression: compression of its records.
-        needs_keys: whether it needs a file of keys.
+        inputs: digest of everything that decides the shard's bytes, from `write_shards.py`.
+        compression: compression that the shard must have; None for no compression.
+        needs_keys: whether the shard must have a file of keys.
     """
     storage = storage_for(output)
     path = storage.join(output, index_name(name))

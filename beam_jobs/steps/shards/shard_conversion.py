@@ -63,11 +63,11 @@ class ShardConversion:
         for record in self._converter.records(self._read_inputs(), self._context, self.summary, self._reject):
             self.record_count += 1
             yield record
-        self._list_rejects()
+        self._collect_rejects()
         self._progress.flush()
 
     def _read_inputs(self) -> Iterator[Input]:
-        """Yield the readable inputs with their bytes, and count them; reject the others."""
+        """Yield the readable inputs with their bytes, and count these; reject the inputs that cannot be read."""
         for reference, data in self._converter.read(self._packs):
             if isinstance(data, BadRecordError):
                 self._reject(reference, data)
@@ -77,13 +77,16 @@ class ShardConversion:
             yield reference, data
 
     def _reject(self, reference: Reference, error: BadRecordError) -> None:
-        """Raise the error of a bad input, or keep it for `_list_rejects` if bad inputs are skipped."""
+        """Raise the error of a bad input, or keep it for `_collect_rejects` if bad inputs are skipped."""
         if not self._skip:
             raise error
         self._errors[reference.key] = error
 
-    def _list_rejects(self) -> None:
-        """List the rejected inputs in the order of all inputs: a converter may reject them later, and several at a time."""
+    def _collect_rejects(self) -> None:
+        """Add the rejected inputs to `rejects` and their rows to `rejected_rows`, in the order of the inputs.
+
+        A converter may reject an input after it has read others, and several at a time.
+        """
         if not self._errors:
             return
         for row, key in enumerate(itertools.chain.from_iterable(pack.keys for pack in self._packs)):

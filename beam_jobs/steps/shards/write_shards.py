@@ -45,8 +45,8 @@ class ShardResult(NamedTuple):
     """One finished shard, small enough to collect millions of them.
 
     Attributes:
-        split: its split.
-        name: its file name.
+        split: split that the shard belongs to.
+        name: file name of the shard.
         records: number of records; 0 if no input became a record, so that no shard is written.
         bytes: size of the file.
         crc32c: checksum of the file.
@@ -70,7 +70,7 @@ class _Inputs(NamedTuple):
 
     Attributes:
         split: the shard's split.
-        name: its file name.
+        name: file name of the shard.
         packs: references to the inputs, in order.
         entries: the entry by which an append recognises each input.
         digest: digest of everything that decides the shard's bytes.
@@ -119,7 +119,12 @@ class WriteShards(LimitedStep):
         yield tuple(result or self._write(inputs, context))
 
     def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
-        """Return the inputs of a shard; SourceError if two of them have the same key, unless their payload allows it."""
+        """Return the inputs of a shard.
+
+        Raises:
+            SourceError: two inputs have the same key, and their payload does not allow it. The run has failed for good, so its
+                temporary files are removed.
+        """
         (split, number), serialized_packs = element
         packs = list(map(Pack.from_bytes, serialized_packs))
         try:
@@ -232,7 +237,7 @@ class WriteShards(LimitedStep):
 
 
 def _check_duplicates(packs: Sequence[Pack]) -> None:
-    """Raise SourceError if two neighbouring references have the same key, unless their payload allows it."""
+    """Raise SourceError if two neighbouring references have the same key, unless the payload of the second one allows it."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():

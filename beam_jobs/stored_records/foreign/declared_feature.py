@@ -64,7 +64,7 @@ class DeclaredFeature:
             raise _make_declaration_error(text) from None
 
     def check(self, values: Value) -> None:
-        """Raise ValueError if the values of a record are of a different kind or number.
+        """Raise ValueError if the values of a record do not have the declared kind and shape, or a text is not UTF-8.
 
         Args:
             values: values of the feature; empty if the record lacks it.

@@ -67,13 +67,13 @@ class FirstRecords(NamedTuple):
         )
 
     def find_layout(self, arrays: set[str]) -> str:
-        """Return the layout that has these features; `arrays` names the features that are declared as arrays."""
+        """Return the name of the layout of the records; `arrays` has the names of features that are declared as arrays."""
         if "image/encoded" in self.images:
             return "imagenet"
         return "raw" if set(FED_BY_LAYOUT["raw"]) <= arrays else _EXAMPLES
 
     def find_label(self, requested: str | None) -> str:
-        """Return the name of the feature that holds the class: `requested`, or else a usual name; UsageError without one."""
+        """Return the name of the feature that holds the class: `requested`, or else a usual one; UsageError if no record has it."""
         if requested is not None:
             self.check_feature("--label", requested)
             return requested
@@ -117,7 +117,10 @@ def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -
 
 
 def _read_sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, data) of the records of an uncompressed file; append damage to `damage`, and skip damaged data."""
+    """Yield (byte offset, data) of the records of an uncompressed file; append damage to `damage`.
+
+    A damaged record is skipped; a damaged length ends the reading, since no later record can be found.
+    """
     storage = storage_for(path)
     entry = storage.stat(path)
     size, offset = entry.size if entry else 0, 0

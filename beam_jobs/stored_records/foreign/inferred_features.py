@@ -60,7 +60,7 @@ class ValueStatistics:
     dtype: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
-        """Add the statistics of other records; FeatureError if their values have a different kind, or label maps another dtype.
+        """Add the statistics of other records; FeatureError if kinds of values do not fit together, or label maps differ in dtype.
 
         Args:
             name: name of the feature.
@@ -113,7 +113,7 @@ class ValueStatistics:
 
 @dataclasses.dataclass
 class InferredSummary:
-    """Statistics of some records' features; those of two shards can be merged in any order.
+    """Statistics of some records' features; summaries can be merged in any order.
 
     Attributes:
         decoded_bytes: bytes of all records as tensors: pixels of images, 4 bytes a number, and the bytes of other values.
@@ -136,7 +136,7 @@ class InferredSummary:
         """Count one record.
 
         Args:
-            example: its values by feature name.
+            example: values of the record by feature name.
             key: key of the record.
             raw: features that are declared as arrays, by name.
             images: names of the features that hold images.
@@ -248,7 +248,13 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
 
 
 def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
-    """Return the statistics of another feature's values in one record, and their bytes as tensors.
+    """Return the statistics of values that are neither image nor label map in one record, and their bytes as tensors.
+
+    Args:
+        name: name of the feature, for messages.
+        values: values of the feature in the record.
+        key: key of the record.
+        raw: array that the feature is declared to hold; None if it is not declared.
 
     Raises:
         ValueError: the values are not the bytes of the array that `raw` declares.

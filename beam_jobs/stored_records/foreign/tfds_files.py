@@ -77,7 +77,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
         raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
         maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SourceError(
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
@@ -113,9 +113,9 @@ def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[st
 
 
 def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
-    """Return the name of the label: the target of the supervised keys, or the only class of a record; None without one."""
+    """Return the name of the label: the target of the supervised keys, or the only class of a record; None without a label."""
     classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
-    # The input, the target and perhaps the weight.
+    # The items are the input, the target and perhaps the weight.
     supervised_keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     target = supervised_keys[1].get("featureKey") if len(supervised_keys) > 1 else None
     if target in classes:
@@ -138,7 +138,7 @@ def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
     if path is None:
         return tuple(map(str, range(count)))
     try:
-        names = tuple(storage.read(path).decode("utf-8-sig").splitlines())
+        names = tuple(storage.read(path).decode().removeprefix("\ufeff").splitlines())
     except UnicodeDecodeError as error:
         raise SourceError(
             f"{path}: not UTF-8 ({error.reason} at byte {error.start}). Download it again, or pass --labels."

@@ -16,7 +16,7 @@ def describe_unread_records(path: str, size: int) -> str:
 
     Args:
         path: path of a file that does not begin with an intact header of a record.
-        size: its size in bytes.
+        size: size of the file in bytes.
     """
     head = storage_for(path).read_range(path, 0, min(size, _SEARCHED_BYTES))
     if is_zlib(head):

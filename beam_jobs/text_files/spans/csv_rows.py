@@ -133,7 +133,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
 
     Args:
         row: the row, without its end.
-        delimiter: delimiter of cells.
+        delimiter: character between two cells.
         is_raw: whether quotes are ordinary characters.
 
     Raises:
@@ -163,7 +163,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
             position = end
         if position >= len(row):
             return texts
-        # The delimiter.
+        # Skips the delimiter.
         position += 1
 
 

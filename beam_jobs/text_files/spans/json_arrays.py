@@ -71,7 +71,7 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
                     yield from element.end_element(offset + token_start, is_last=True)
                     element_start = position
             elif depth == 1:
-                # A comma between two elements; those of deeper levels belong to an element.
+                # The token is a comma between two elements; commas of deeper levels belong to an element.
                 element.add(chunk[element_start:token_start], offset + element_start)
                 yield from element.end_element(offset + token_start)
                 element_start = position

@@ -121,7 +121,15 @@ def join_paragraphs(
 
 
 def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
-    """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`, read in pieces of `sizes`."""
+    """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`.
+
+    Args:
+        path: path of the uncompressed file.
+        start: first byte of the range.
+        stop: byte after the range.
+        limit: bytes of the longest paragraph; longer ones have no data.
+        sizes: sizes of reads, which are in bytes.
+    """
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
         spans_from_start = line_spans(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit)
@@ -178,5 +186,5 @@ def strip_cr(span: Span) -> Span:
 
 
 def join_lines(begin: Span, size: int, lines: list[bytes]) -> Span:
-    """Return the span of `size` bytes that begins with the line `begin`; `lines` is empty if it is too large to have data."""
+    """Return the span of `size` bytes that begins with the line `begin`; `lines` is empty if the span is too large to have data."""
     return strip_cr(Span(begin.offset, size, b"\n".join(lines)))

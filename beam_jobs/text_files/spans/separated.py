@@ -76,7 +76,7 @@ def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit:
     if end - begin > limit or begin < buffer_start:
         yield Span(begin, end - begin, b"")
         return
-    # Empty between separators that overlap, where `end` is before `begin`.
+    # `data` is empty between separators that overlap, where `end` is before `begin`.
     data = buffer[begin - buffer_start : end - buffer_start]
     if not begin and data.startswith(BOM):
         data, begin = data[len(BOM) :], len(BOM)

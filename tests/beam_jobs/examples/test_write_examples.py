@@ -240,6 +240,8 @@ def test_rejects_conflicting_bundles_before_it_writes_a_shard(tmp_path: Path) ->
         ({"key": "n"}, "key: not a function of an example (got 'n'"),
         ({"label": 3}, "label: not the name of a feature (got 3"),
         ({"labels": "cat"}, "labels: not class names"),
+        ({"labels": {"cat", "dog"}}, "labels: not class names"),
+        ({"labels": (name for name in ("cat", "dog"))}, "labels: not class names"),
         ({"labels": ["a", "a"]}, "missing or repeated"),
         ({"labels": []}, "expected 1 or more distinct names"),
         ({"features": []}, "features is empty"),

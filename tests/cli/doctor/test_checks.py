@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,7 +144,7 @@ def test_checks_labels_against_the_models_outputs(folder: str, tmp_path: Path) -
         "problem",
         "labels 0 to 3 in 2 records (expected 0 to 2, by the manifest). Convert the data again.",
     )
-    lists = [{"label": [0, 2, 1]}, {"label": [1]}]
+    lists: list[dict[str, Any]] = [{"label": [0, 2, 1]}, {"label": [1]}, {"label": []}]
     several = write_dataset(
         str(tmp_path / "s"), {"train": lists}, [Feature("label", "int64", "int64", (None,))], layout="", shards=1
     )

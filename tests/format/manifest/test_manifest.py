@@ -325,7 +325,7 @@ def test_another_version_names_the_file() -> None:
         ({"splits": {"train": Split((Shard(NAMES[0], 7, 111, 0),))}}, "expected at most 6"),
         (
             {"splits": {name: Split((Shard(f"{name}-00000-of-9999999.tfrecord", 1, 16, 0),)) for name in ("a", "b")}},
-            "announce too many shards",
+            "announce too many shards in all",
         ),
         ({"appends": 2**31}, "appends is 2147483648"),
         ({"options": {"label_offset": "1"}}, "options.label_offset is '1', not a whole number"),

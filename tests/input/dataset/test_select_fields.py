@@ -108,7 +108,10 @@ def test_rejects_a_dataset_without_its_layouts_features(fed: Fed) -> None:
 
 
 def test_rejects_a_dataset_with_only_a_label(fed: Fed) -> None:
-    with pytest.raises(FeatureError, match="The only feature is the label, 'label', and a model is fed others"):
+    with pytest.raises(
+        FeatureError,
+        match="Nothing is left to feed a model: the label is 'label', and the records have no other feature",
+    ):
         fed(Feature("label", "int64", "int64"), layout="")
 
 

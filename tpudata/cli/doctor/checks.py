@@ -214,7 +214,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    stored = f"labels {low} to {high} in {count_text(len(labels_by_record), 'record')}"
+    stored = f"labels {low} to {high} in {count_text(sum(map(bool, labels_by_record)), 'record')}"
     classes = label.num_classes
     if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
         largest_label = label.label_offset + classes - 1

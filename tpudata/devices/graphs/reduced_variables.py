@@ -33,10 +33,11 @@ def find_reduction(variable: object) -> tf.distribute.ReduceOp | None:
 
     Replicas assign their own values to variables that are synchronized when they are read, such as batch norm's moving averages.
     """
-    if getattr(variable, "synchronization", None) is tf.VariableSynchronization.ON_READ:
+    # Variables of Keras 3 have texts in place of enumerations.
+    if getattr(variable, "synchronization", None) in (tf.VariableSynchronization.ON_READ, "on_read"):
         return None
     aggregation = getattr(variable, "aggregation", None)
-    # tf.compat.v1.VariableAggregation is a separate enumeration, and variables of Keras 3 have text.
+    # tf.compat.v1.VariableAggregation is a separate enumeration.
     if isinstance(aggregation, str):
         aggregation = tf.VariableAggregation[aggregation.upper()]
     return None if aggregation is None else _REDUCTIONS.get(tf.VariableAggregation(aggregation.value))

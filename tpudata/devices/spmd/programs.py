@@ -67,7 +67,7 @@ class _LoopState(NamedTuple):
         step_index: number of steps done.
         goes_on: scalar bool, whether to run another step: False after a loss of NaN; None before the step of a program without a
             loop.
-        written, per_replica: arrays of the layout's first and third group.
+        written, per_replica: arrays of the layout's variables `written` and `per_replica`.
         losses: float32 [capacity].
         global_steps: int64 [capacity], -1 for steps that are not done.
         fetched: values of the last step.
@@ -130,9 +130,10 @@ def compile_loop(
         num_fetched: number of the values to fetch from the last step, the first that a step returns after the loss.
 
     Returns:
-        A function of the arrays of the layout's three groups; whether to run any step (scalar bool; None for a single step); the
-        first step in the stacks and the number of steps (int32 [2]); the stacks of batches [steps, replicas, ...]; and arrays that
-        every step gets. It returns the arrays of the first and the third group, and a LoopOutput.
+        A function of the arrays of the layout's variables `written`, `read` and `per_replica`; whether to run any step (scalar
+        bool; None for a single step); the first step in the stacks and the number of steps (int32 [2]); the stacks of batches
+        [steps, replicas, ...]; and arrays that every step gets. It returns the arrays of `written` and `per_replica`, and a
+        LoopOutput.
     """
 
     def run(
@@ -216,8 +217,8 @@ def _make_initial_state(
         max_steps: largest number of steps.
         num_fetched: number of values to fetch from the last step, the first ones in `specs`.
         goes_on: whether to run any step (scalar bool); None for a program of a single step.
-        written: arrays of the layout's first group.
-        per_replica: arrays of the layout's third group, in which this replica has an axis of length 1.
+        written: arrays of the layout's variables `written`.
+        per_replica: arrays of the layout's variables `per_replica`, in which this replica has an axis of length 1.
     """
     return _LoopState(
         step_index=jnp.int32(0),
@@ -265,8 +266,9 @@ def compile_call(
         mesh: the devices.
 
     Returns:
-        A function of the arrays of the layout's three groups, the stacks of batches [1, replicas, ...], and arrays that all
-        replicas get. It returns the arrays of the first and the third group, and the program's results [replicas, ...].
+        A function of the arrays of the layout's variables `written`, `read` and `per_replica`, the stacks of batches [1, replicas,
+        ...], and arrays that all replicas get. It returns the arrays of `written` and `per_replica`, and the program's results
+        [replicas, ...].
     """
 
     def run(
@@ -330,16 +332,16 @@ def _run_replica_step(
     written: Sequence[jax.Array],
     per_replica: Sequence[jax.Array],
 ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
-    """Run one step of this replica; return the new values of the layout's first and third group, and the results.
+    """Run one step of this replica; return the new values of `layout.written` and of `layout.per_replica`, and the results.
 
     Args:
         program: the step, a function of the replica's index and `inputs`.
         layout: layout of the step's variables.
         replica: index of this replica (int32 scalar).
         inputs: inputs of the program after the index.
-        read_values: values of the layout's second group, by name.
-        written: values of the layout's first group.
-        per_replica: this replica's values of the layout's third group.
+        read_values: values of `layout.read`, by name.
+        written: values of `layout.written`.
+        per_replica: this replica's values of `layout.per_replica`.
     """
     values = {
         **read_values,

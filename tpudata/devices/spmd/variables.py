@@ -154,8 +154,8 @@ class DeviceState:
 
         Args:
             layout: layout of the program's variables.
-            program: function of the arrays of the layout's three groups that returns new arrays for the first and the third group,
-                and another result.
+            program: function of the arrays of the layout's variables `written`, `read` and `per_replica` that returns new arrays of
+                `written` and `per_replica`, and another result.
         """
         shared, per_replica = self.shared, self.per_replica
         written_arrays, per_replica_arrays, result = program(

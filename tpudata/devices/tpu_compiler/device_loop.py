@@ -91,7 +91,7 @@ def export_loop(
         (written, read, per_replica, *loop_arguments, stacks, shared_inputs),
         is_leaf=lambda node: isinstance(node, _Argument),
     )
-    # The arguments of variables that change: the first and the third group.
+    # The arguments of variables that change: `written` and `per_replica`.
     first_per_replica = len(written) + len(read)
     donated = (*range(len(written)), *range(first_per_replica, first_per_replica + len(per_replica)))
     # Flat arguments and results, since export cannot serialise all structures.

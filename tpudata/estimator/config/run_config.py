@@ -53,13 +53,14 @@ class RunConfig:
         keep_checkpoint_every_n_hours: interval in hours at which one more checkpoint is kept.
         log_step_count_steps: steps between log lines; None writes no log lines.
         profile_steps: (first, last) training step, counted from 1, to write a profile of for TensorBoard to model_dir; loops end
-            before and after them. TensorFlow has no counterpart.
+            before and after them. TensorFlow's RunConfig has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
-            False leaves the signal to the program. TensorFlow has no counterpart.
+            False leaves the signal to the program. TensorFlow's RunConfig has no counterpart.
         tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
-            one); None reads TF_CONFIG. TensorFlow has no counterpart.
+            one); None reads TF_CONFIG. TensorFlow's RunConfig has no counterpart.
         coordinator_address, num_processes, process_id: HOST:PORT of the first of several processes that train together, their
-            number, and the number of this one from 0, in place of TF_CONFIG; all three or none. TensorFlow has no counterpart.
+            number, and the number of this one from 0, in place of TF_CONFIG; all three or none. TensorFlow's
+            RunConfig has no counterpart.
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".

@@ -79,9 +79,9 @@ class DeviceCallBuilder:
 
 
 def make_device_state(step: Step, store: VariableStore) -> DeviceState:
-    """Put the variables of a step on the devices, set `step.local_copies`, and return their state.
+    """Return the state of a step's variables on the devices, and set `step.local_copies` to its part with the local variables.
 
-    `local_copies` then copies the local variables, such as the sums of metrics, between the devices and the host.
+    A value is transferred when a program first needs it.
     """
     assert isinstance(store.copies, DeviceVariables)  # With jax's devices, a store has these copies.
     state = DeviceState(store.copies, step.variables, step.local.by_name)

@@ -30,7 +30,7 @@ class Step:
         local: other variables, which belong to one run, such as the sums of metrics.
         fetches: fetches of hooks and summaries from the next step; if their key changes, the step must be built again.
         replicas: rules by which values of several replicas become one.
-        local_copies: copies of `local` on the host.
+        local_copies: what keeps the values of `local` the same on the host and on the devices.
 
     Args:
         traced: the model.

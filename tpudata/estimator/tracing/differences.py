@@ -22,8 +22,12 @@ _UPDATES = (
     "AssignSubVariableOp",
 )
 # Traceback marks of sums by optimizers: the function in which v1 optimizers sum gradients, and files of Keras' optimizers.
-_V1_SUM = "_distributed_apply"
-_KERAS_OPTIMIZERS = ("/keras/src/optimizers/", "/keras/src/backend/tensorflow/optimizer", "/tf_keras/src/optimizers/")
+_V1_SUM_FUNCTION = "_distributed_apply"
+_KERAS_OPTIMIZER_PATHS = (
+    "/keras/src/optimizers/",
+    "/keras/src/backend/tensorflow/optimizer",
+    "/tf_keras/src/optimizers/",
+)
 
 
 def require_cross_shard(blueprint: Blueprint) -> None:
@@ -140,9 +144,13 @@ def _is_optimizer_update(operation: tf.Operation) -> bool:
 
 
 def _is_sum_by_model(operation: tf.Operation) -> bool:
-    """Return whether model_fn itself sums over all replicas; sums by unwrapped optimizers, which lack the mean, do not count."""
+    """Return whether an operation is a sum over all replicas that model_fn itself makes.
+
+    A sum that an optimizer makes without CrossShardOptimizer does not count: it is not divided by the number of replicas.
+    """
     return is_sum_over_all(operation) and not any(
-        frame.name == _V1_SUM or any(maker in frame.filename.replace("\\", "/") for maker in _KERAS_OPTIMIZERS)
+        frame.name == _V1_SUM_FUNCTION
+        or any(path_part in frame.filename.replace("\\", "/") for path_part in _KERAS_OPTIMIZER_PATHS)
         for frame in operation.traceback
     )
 

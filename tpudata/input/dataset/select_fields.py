@@ -61,7 +61,7 @@ def select_fields(
     padded = pad_fields(manifest.features, columns.pads, manifest.maxima)
     lists = {field.feature.name: field for field in padded if field.is_stored}
     chosen = _choose_features(manifest, columns, label, weight)
-    # Padded lists keep their positions among the features; counts come last.
+    # The padded lists that the layout does not feed follow the features that it feeds.
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
@@ -88,6 +88,7 @@ def select_fields(
             return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
         return _make_field(feature, name, image_size, keep_encoded=keep_encoded, hint=hint)
 
+    # The numbers of entries of padded lists, which no record stores, come last.
     inputs = (*map(make_field, chosen), *(field for field in padded if not field.is_stored))
     inputs = _resolve_masks(inputs, keep_encoded=keep_encoded)
     names = [field.name for field in inputs]
@@ -128,7 +129,10 @@ def _choose_features(
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
     # Without a layout of ours, all features but label and weight are fed.
     if not chosen and label is not None and fed is None:
-        raise FeatureError(f"The only feature is the label, {label.name!r}, and a model is fed others. Name one more.")
+        raise FeatureError(
+            f"Nothing is left to feed a model: the label is {label.name!r}, and the records have no other feature"
+            f"{'' if weight is None else ' but the weight'}. Pass another label=, or records with one more feature."
+        )
     if not chosen:
         raise FeatureError(
             f"Layout {manifest.layout!r} feeds {', '.join(fed or ('any feature but the label',))}, and the dataset has"
@@ -283,13 +287,16 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
     return field
 
 
-def _add_classes(feature: Feature, manifest: Manifest) -> Feature:
-    """Return the label; the default label, if a list, with the number of classes, which a manifest may have only in `labels`."""
-    # `labels` counts the classes of the default label, not the classes of another feature that `label` names.
-    if feature.shape != (None,) or manifest.labels is None or feature is not label_feature(manifest):
-        return feature
+def _add_classes(label: Feature, manifest: Manifest) -> Feature:
+    """Return the label, with the manifest's number of classes and offset if it is the default label and a list.
+
+    The features of such labels lack both, since the manifest states them for the dataset.
+    """
+    # `labels` counts the classes of the default label, not the classes of another feature.
+    if label.shape != (None,) or manifest.labels is None or label is not label_feature(manifest):
+        return label
     offset = manifest.options.get("label_offset", 0)
-    return dataclasses.replace(feature, num_classes=manifest.labels, label_offset=offset)
+    return dataclasses.replace(label, num_classes=manifest.labels, label_offset=offset)
 
 
 def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
