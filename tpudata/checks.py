@@ -27,11 +27,16 @@ def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> b
     """Return whether a value is a finite number from `least` to `most`, both included."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
+    return _fits_float(value) and math.isfinite(value) and least <= float(value) <= most
+
+
+def _fits_float(value: Real) -> bool:
+    """Return whether a number converts to a float; an integer beyond the largest float does not, infinity and NaN do."""
     try:
-        number = float(value)
-    except OverflowError:  # It is beyond the largest float.
+        float(value)
+    except OverflowError:
         return False
-    return math.isfinite(number) and least <= number <= most
+    return True
 
 
 def check(
@@ -161,13 +166,14 @@ def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = Fal
 
     Raises:
         TypeError: the value is not a number.
-        ValueError: the value is negative, NaN, or a rejected 0.
+        ValueError: the value is negative, NaN, a rejected 0, or an integer beyond the largest float.
     """
     if value is None and or_none:
         return
     allowed = f"a number {'above 0' if above_zero else 'of 0 or more'}{' or None' if or_none else ''}"
     require(owner, name, value, isinstance(value, int | float) and not isinstance(value, bool), allowed)
-    require(owner, name, value, value > 0 if above_zero else value >= 0, allowed, ValueError)
+    is_in_range = (value > 0 if above_zero else value >= 0) and _fits_float(value)
+    require(owner, name, value, is_in_range, allowed, ValueError)
 
 
 def require_flag(owner: str, name: str, value: Any) -> None:

@@ -69,6 +69,27 @@ def test_reads_other_kinds_of_features(tmp_path: Path) -> None:
     assert example["label"] == 2
 
 
+@pytest.mark.parametrize(
+    ("feature", "value"),
+    [
+        (Feature("x", "int64", "int64", (2, 3), num_classes=7), [[0, 1, 2], [3, 4, 5]]),
+        (Feature("x", "int64", "int64", (None, 3), num_classes=7), [[0, 1, 2], [3, 4, 5]]),
+        (Feature("x", "int64", "int64", (3,), num_classes=7), [0, 1, 2]),
+        (Feature("x", "int64", "int64", (None,), num_classes=7), [0, 1, 2]),
+        (Feature("x", "float", "float32", num_classes=7), 2.0),
+        (Feature("x", "bytes", "string", (2,), num_classes=7), [b"cat", b"dog"]),
+        (Feature("x", "bytes", "uint8", (2,), "raw", num_classes=7), [5, 6]),
+    ],
+)
+def test_features_with_classes_keep_their_shape_and_type(feature: Feature, value: Any, tmp_path: Path) -> None:
+    array = np.array(value)
+    record = {"x": bytes(value) if feature.encoding == "raw" else array}
+    write_dataset(str(tmp_path), {"train": [record]}, [feature], layout="own", shards=1)
+    (example,) = tfds.as_numpy(tfds.builder_from_directory(str(tmp_path)).as_dataset(split="train"))
+    assert example["x"].tolist() == value
+    assert list(verify(str(tmp_path))) == []
+
+
 def test_reads_label_maps_as_classes(tmp_path: Path) -> None:
     classes = np.random.default_rng(2).integers(0, 256, (3, 4, 5))
     features = [

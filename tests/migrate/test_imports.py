@@ -69,6 +69,14 @@ EST = "from tpudata import estimator as tpudata_estimator\n"
             "import tensorflow as tf\nest = tf.estimator\nx = est.ModeKeys\n",
             f"import tensorflow.compat.v1 as tf\n{EST}est = tpudata_estimator\nx = tpudata_estimator.ModeKeys\n",
         ),
+        (
+            "from tensorflow import contrib\nx = contrib.layers.flatten(contrib.tpu.TPUEstimator)\n",
+            f"{EST}x = tpudata_estimator.contrib.flatten(tpudata_estimator.tpu.TPUEstimator)\n",
+        ),
+        (
+            "from tensorflow.compat.v1 import contrib as c, nn\nx = c.layers.flatten(nn)\n",
+            f"from tensorflow.compat.v1 import nn\n{EST}x = tpudata_estimator.contrib.flatten(nn)\n",
+        ),
     ],
 )
 def test_rewrites_imports(before: str, after: str) -> None:

@@ -192,7 +192,8 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
-    if feature.num_classes is not None:
+    # TFDS reads labels of several dimensions as a Tensor only, and takes no other kind for labels.
+    if feature.num_classes is not None and feature.kind == "int64" and len(feature.shape) < 2:
         # TFDS counts classes from 0, so labels before the offset are classes, too.
         label = {
             "pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel",

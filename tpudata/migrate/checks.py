@@ -125,8 +125,10 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
                 for alias in node.names
                 if ".contrib" not in alias.name or (alias.asname is None and "tensorflow" not in imported_names)
             ]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0 and ".contrib" not in node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
+            # The rewrite drops imports of tf.contrib and its parts: the uses of their names are rewritten or noted.
+            names = [name for name in names if (find_module_path(name) or ())[:1] != ("contrib",)]
         else:
             continue
         for name in names:

@@ -104,6 +104,7 @@ def test_tpu_config_rejects_wrong_arguments(arguments: dict[str, object], error:
         ({"tf_random_seed": 1.0}, TypeError),
         ({"keep_checkpoint_every_n_hours": 0}, ValueError),
         ({"keep_checkpoint_every_n_hours": "1"}, TypeError),
+        ({"keep_checkpoint_every_n_hours": 10**400}, ValueError),
         ({"train_distribute": object()}, ValueError),
         ({"eval_distribute": object()}, ValueError),
         ({"experimental_distribute": object()}, ValueError),

@@ -199,6 +199,21 @@ def test_rejects_feeds_of_wrong_shapes_and_types(
             build(tmp_path).train(train_input_fn, hooks=[Fed(through_session)], steps=1)
 
 
+@pytest.mark.parametrize("through_session", [False, True])
+def test_rejects_the_feed_of_an_operation(through_session: bool, tmp_path: Path) -> None:
+    class Feeding(v1.train.SessionRunHook):  # type: ignore[misc]
+        def begin(self) -> None:
+            self.nothing = tf.no_op("nothing")
+
+        def before_run(self, run_context: Any) -> Any:
+            if through_session:
+                run_context.session.run("global_step:0", {self.nothing: 1})
+            return v1.train.SessionRunArgs("global_step:0", feed_dict={self.nothing: 1})
+
+    with pytest.raises(TypeError, match="'nothing' is an operation"):
+        build(tmp_path).train(train_input_fn, hooks=[Feeding()], steps=1)
+
+
 def test_rejects_a_fetch_that_is_a_value(tmp_path: Path) -> None:
     value = tf.constant(3.0)
 

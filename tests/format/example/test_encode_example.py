@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tpudata.errors import FeatureError
-from tpudata.format import decode_example, encode_example
+from tpudata.format import decode_example, encode_entry, encode_example
 
 
 def to_proto(features: dict[str, Any]) -> bytes:
@@ -47,6 +47,23 @@ def test_rejects_values_that_would_not_decode_to_the_same(value: Any, message: s
         encode_example({"x": value})
     stored = encode_example({"x": [float("inf"), float("-inf"), 3.4e38]})
     assert decode_example(stored)["x"] == [float("inf"), float("-inf"), np.float32(3.4e38)]
+
+
+@pytest.mark.parametrize("value", [1, b"x", bytes(20_000), [0.5]], ids=["int", "short", "long", "list"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\udcff", r"'a\\udcff': its name is not UTF-8"),
+        (3, r"3: unsupported name \(got int, expected str\)"),
+        (b"a", r"b'a': unsupported name \(got bytes, expected str\)"),
+    ],
+)
+def test_rejects_names_that_are_not_text(name: Any, message: str, value: Any) -> None:
+    for features in ({name: value}, {name: value, "other": 1}):
+        with pytest.raises(FeatureError, match=f"Feature {message}"):
+            encode_example(features)
+    with pytest.raises(FeatureError, match=f"Feature {message}"):
+        encode_entry(name, value)
 
 
 def test_values_that_compare_equal_keep_their_types() -> None:

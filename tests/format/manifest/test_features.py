@@ -38,6 +38,7 @@ def test_json_omits_defaults() -> None:
     ("arguments", "message"),
     [
         (("", "int64", "int64"), "name is empty"),
+        ((3, "int64", "int64"), r"3: unsupported name \(got int, expected str"),
         (("x", "int32", "int64"), r"'x': unknown kind \(got 'int32', expected bytes, int64, float"),
         (("x", "int64", "int32"), "expected int64"),
         (("x", "float", "float64"), "expected float32"),

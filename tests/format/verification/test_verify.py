@@ -378,6 +378,14 @@ def test_finds_labels_outside_the_classes(tmp_path: Path) -> None:
     assert [offset for _, offset in places(tmp_path)] == starts[2:4]
 
 
+@pytest.mark.parametrize("shape", [(), (2,), (None,)])
+def test_accepts_text_with_a_number_of_classes(shape: tuple[int | None, ...], tmp_path: Path) -> None:
+    feature = Feature("x", "bytes", "string", shape, num_classes=3)
+    record = {"x": "cat" if shape == () else ["cat", "dog"]}
+    write_dataset(str(tmp_path), {"train": [record]}, [feature], layout="own", shards=1)
+    assert reasons(tmp_path) == []
+
+
 def write_one(folder: Path, record: bytes, *, labels: list[str] | None = None, **fields: Any) -> None:
     shard = write_shard(str(folder), "train-00000-of-00001.tfrecord", [encode_example({"label": 1}), record])
     feature = Feature("label", "int64", "int64")

@@ -140,7 +140,7 @@ def test_rejects_a_label_out_of_range(tmp_path: Path, label: int) -> None:
 
 
 @pytest.mark.parametrize("make", [MixUp, CutMix])
-@pytest.mark.parametrize("alpha", [0, -1.0, math.inf, math.nan, "1", True])
+@pytest.mark.parametrize("alpha", [0, -1.0, math.inf, math.nan, 10**400, "1", True])
 def test_rejects_options_out_of_range_by_name(make: Any, alpha: Any) -> None:
     with pytest.raises(UsageError, match=f"{make.__name__}.alpha: invalid value"):
         make(alpha)

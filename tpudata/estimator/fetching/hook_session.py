@@ -127,13 +127,26 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
                     self._reads[element.name] = tf.raw_ops.ReadVariableOp(resource=element, dtype=dtype)
             return self._reads[element.name]
 
+    def find_fed_tensor(self, key: Fetch) -> tf.Tensor:
+        """Return the graph's tensor for a key of a feed_dict.
+
+        Raises:
+            ValueError, KeyError, TypeError: the graph has no such tensor.
+        """
+        element = self.find_element(key)
+        if not isinstance(element, tf.Tensor):
+            raise TypeError(
+                f"feed_dict: {element.name!r} is an operation (expected a tensor). Feed one of its outputs."
+            )
+        return element
+
     def convert_feed(self, key: Fetch, value: Array) -> tuple[str, npt.NDArray[np.generic]]:
         """Return the name of a fed tensor, and the value to feed as a NumPy array.
 
         Raises:
             ValueError, KeyError, TypeError: the graph has no such tensor, or the value does not fit it.
         """
-        tensor = self.find_element(key)
+        tensor = self.find_fed_tensor(key)
         try:
             array = np.asarray(value, tensor.dtype.as_numpy_dtype)
         except (TypeError, ValueError) as error:

@@ -176,7 +176,7 @@ class Monitor:
         if arguments.fetches is not None:
             self._hook_fetches[index] = self._parse_fetches(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
-            tensor = self._session.find_element(key)
+            tensor = self._session.find_fed_tensor(key)
             is_in_model = self._session.timing.is_made_by_model_fn(tensor.op)
             if is_in_model and not (self._feeds_model and tensor.op.type == "PlaceholderWithDefault"):
                 raise ValueError(

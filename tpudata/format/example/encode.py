@@ -42,8 +42,9 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
             order). An empty array is an empty list of its kind; another empty sequence is a feature without a list.
 
     Raises:
-        FeatureError: a value is of another type, mixed, an integer that does not fit int64, a finite float that does not fit
-            float32, text that UTF-8 cannot encode, or an array with masked values; the message names the feature.
+        FeatureError: a name is not str, or UTF-8 cannot encode it; or a value is of another type, mixed, an integer that does not
+            fit int64, a finite float that does not fit float32, text that UTF-8 cannot encode, or an array with masked values. The
+            message names the feature.
     """
     return b"".join(encode_example_parts(features))
 
@@ -147,8 +148,8 @@ def _encode_map_entry(name: str, feature: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _sort_names(names: tuple[str, ...]) -> list[str]:
-    # Cached, because consecutive records have the same features.
-    return sorted(names)
+    # Cached, because consecutive records have the same features. UTF-8 sorts as str does.
+    return sorted(names, key=encode_name)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -175,8 +176,26 @@ _encode_short_bytes_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)
 
 @functools.lru_cache(maxsize=1024)
 def encode_key(name: str) -> bytes:
-    """Return the key of a feature's map entry."""
-    return _encode_field(KEY, name.encode())
+    """Return the key of a feature's map entry.
+
+    Raises:
+        FeatureError: as for `encode_name`.
+    """
+    return _encode_field(KEY, encode_name(name))
+
+
+def encode_name(name: str) -> bytes:
+    """Return a feature's name in UTF-8.
+
+    Raises:
+        FeatureError: it is not str, or UTF-8 cannot encode it.
+    """
+    if not isinstance(name, str):
+        raise FeatureError(f"Feature {name!r}: unsupported name (got {type(name).__name__}, expected str). Rename it.")
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise FeatureError(f"Feature {name!r}: its name is not UTF-8. Rename it.") from None
 
 
 def _encode_feature(name: str, value: Any) -> bytes:

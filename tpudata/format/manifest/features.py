@@ -9,6 +9,7 @@ from typing import Any
 
 from tpudata.checked_json import INT64_MAX
 from tpudata.errors import FeatureError
+from tpudata.format.example.encode import encode_name
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 
 KINDS = ("bytes", "int64", "float")
@@ -85,10 +86,7 @@ class Feature:
 
     def _check_limits(self) -> None:
         """Raise FeatureError if the name is not UTF-8, or the shape or the labels exceed the format's limits."""
-        try:
-            self.name.encode()
-        except UnicodeEncodeError:
-            raise FeatureError(f"Feature {self.name!r}: its name is not UTF-8. Rename it.") from None
+        encode_name(self.name)
         if len(self.shape) > _MAX_DIMENSIONS:
             raise FeatureError(
                 f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MAX_DIMENSIONS})."

@@ -86,8 +86,8 @@ class _FeatureCheck:
         type: type of every value.
         unit: number of values (of bytes for raw values) in the fixed dimensions of the shape.
         repeats: whether any multiple of `unit` is allowed, because a dimension varies.
-        low: smallest allowed label; None if the feature has no classes.
-        high: largest allowed label; None if the feature has no classes.
+        low: smallest allowed label; None if the feature has no classes, or holds bytes.
+        high: largest allowed label; None if the feature has no classes, or holds bytes.
     """
 
     feature: Feature
@@ -113,7 +113,8 @@ class _FeatureCheck:
         classes, offset = feature.num_classes, feature.label_offset
         if classes is None and feature.kind == "int64" and _uses_manifest_classes(manifest, feature):
             classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
-        low, high = (None, None) if classes is None else (offset, offset + classes - 1)
+        # A schema may give text a number of classes; only numbers have a range.
+        low, high = (None, None) if classes is None or feature.kind == "bytes" else (offset, offset + classes - 1)
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
     def find_problem(self, values: Value) -> Problem | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -159,16 +160,20 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
         return 0.0 if "float" in feature.dtype else 0
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, int) and "float" in feature.dtype:
-        return float(value)
-    if isinstance(value, int):
+    if isinstance(value, bytes):
+        return value
+    is_float = "float" in feature.dtype
+    if is_float:
+        high = float(np.finfo(feature.dtype).max)
+        low = -high
+    else:
         # A TPU takes no int64.
         limits = np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
-        if not limits.min <= value <= limits.max:
-            raise UsageError(
-                f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {limits.min} to {limits.max})."
-            )
-    return value
+        low, high = limits.min, limits.max
+    # Padding may be infinite, or NaN, for which both comparisons are false.
+    if abs(value) != math.inf and (value < low or value > high):
+        raise UsageError(f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {low} to {high}).")
+    return float(value) if is_float else value
 
 
 def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
