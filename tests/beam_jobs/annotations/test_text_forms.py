@@ -114,6 +114,14 @@ class TestYolo:
         with pytest.raises(SourceError, match=r"names|YAML"):
             convert_annotated(tmp_path, {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": text}, ["a.png"])
 
+    @pytest.mark.parametrize(
+        "value", ["2026-13-01", "9" * 5000, "!!int x", "!!bool x", "!!timestamp x", "[" * 5000], ids=lambda v: v[:20]
+    )
+    def test_names_a_yaml_file_with_a_value_that_is_not_of_its_type(self, tmp_path: Path, value: str) -> None:
+        files = {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": f"names: [person]\nversion: {value}\n"}
+        with pytest.raises(SourceError, match=r"data\.yaml: not YAML: .+\. Fix it\.$"):
+            read(write_files(tmp_path, files))
+
 
 class TestOpenImages:
     HEADER = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside\n"
