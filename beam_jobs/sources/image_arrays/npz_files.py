@@ -29,6 +29,7 @@ from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import find_folder_split
 from beam_jobs.sources.zips import find_content_offset, open_zip
 from tpudata.console.tables import count_text
+from tpudata.error_text.lines import one_line
 from tpudata.errors import CorruptionError, SourceError
 
 _IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
@@ -202,8 +203,11 @@ def _list_arrays(path: str) -> list[_Array]:
                 start = io.BytesIO(_read(content, _MAX_HEADER_BYTES, path))
             try:
                 shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
-            except (ValueError, KeyError) as error:
-                raise CorruptionError(path, offset, f"{member.filename} is not an array: {error}") from None
+                if min(shape, default=0) < 0:
+                    raise ValueError(f"a size below 0 in the shape {shape}")
+            # numpy evaluates a header as Python, so a damaged one raises any error, such as SyntaxError or MemoryError.
+            except Exception as error:
+                raise CorruptionError(path, offset, f"{member.filename} is not an array: {one_line(error)}") from None
             header, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
             size = header + math.prod(shape) * dtype.itemsize
             # Objects are pickled, in any number of bytes.

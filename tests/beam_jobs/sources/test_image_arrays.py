@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import random
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,6 +236,44 @@ def test_rejects_archives_of_other_arrays(tmp_path: Path, arrays: dict[str, Any]
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(SourceError, match=message):
         listed(opened(tmp_path / "a.npz"))
+
+
+def write_npz_header(path: Path, header: bytes, data: bytes = b"") -> None:
+    """Write an archive of one array `x`, given the text of its header and its numbers."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (3, 4, }",
+        b"{'descr': '|01', 'fortran_order': False, 'shape': (3, 4)}",
+        b"{'descr': (), 'fortran_order': False, 'shape': (3, 4)}",
+        b"{[]: 1}",
+        b"-" * 9000,
+        b"1+" * 3000,
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (-3, -4)}",
+    ],
+    ids=lambda header: header[:60].decode(),
+)
+def test_rejects_a_damaged_header_of_an_array(tmp_path: Path, header: bytes) -> None:
+    write_npz_header(tmp_path / "a.npz", header, bytes(12))
+    with pytest.raises(CorruptionError, match=r"a\.npz at byte \d+: x\.npy is not an array"):
+        opened(tmp_path / "a.npz")
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore:Reading `.npy`:UserWarning")
+def test_damaged_headers_raise_only_corruption_or_source_errors(tmp_path: Path) -> None:
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3, 4), }\n"
+    generator = random.Random(0)
+    for _ in range(500):
+        damaged = bytearray(header)
+        for _ in range(generator.randint(1, 3)):
+            damaged[generator.randrange(len(header))] = generator.choice(b"()[]{}',:\\\n#\"0-*e\0\xff")
+        write_npz_header(tmp_path / "a.npz", bytes(damaged), bytes(12))
+        with pytest.raises((CorruptionError, SourceError)):
+            opened(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", ">i4", "<i8", "?", ">u2"])
