@@ -27,7 +27,7 @@ from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import find_folder_split
-from beam_jobs.sources.zips import find_content_offset, open_zip
+from beam_jobs.sources.zips import ENCRYPTED, find_content_offset, open_zip
 from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
 from tpudata.errors import CorruptionError, SourceError
@@ -134,7 +134,8 @@ def open_npz_file(path: str) -> list[NpzSet]:
     """Return the sets of images of an archive, sorted by the words that tell their arrays apart.
 
     Raises:
-        SourceError: the archive has no images, or images without labels of the same number; the message names its arrays.
+        SourceError: the archive has no images, or images without labels of the same number, and the message names its arrays; or an
+            array is encrypted.
         CorruptionError: the archive is truncated or damaged.
     """
     file_name = path.rpartition("/")[2]
@@ -192,12 +193,19 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
-    """Return the arrays of an archive, by their headers; CorruptionError if the archive or a header is damaged."""
+    """Return the arrays of an archive, by their headers.
+
+    Raises:
+        CorruptionError: the archive or a header is damaged.
+        SourceError: an array is encrypted.
+    """
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
             if not member.filename.endswith(_ENDING):
                 continue
+            if member.flag_bits & ENCRYPTED:
+                raise SourceError(f"{path}: {member.filename} is encrypted. Save the archive without a password.")
             offset = find_content_offset(file, member, path)
             with archive.open(member) as content:
                 start = io.BytesIO(_read(content, _MAX_HEADER_BYTES, path))

@@ -263,6 +263,17 @@ def test_rejects_a_damaged_header_of_an_array(tmp_path: Path, header: bytes) -> 
         opened(tmp_path / "a.npz")
 
 
+def test_rejects_an_encrypted_archive(tmp_path: Path) -> None:
+    write_keras_mnist(tmp_path)
+    path = tmp_path / "mnist.npz"
+    data = path.read_bytes()
+    # The flags of the first member in the central directory.
+    flags = data.index(b"PK\x01\x02") + 8
+    path.write_bytes(data[:flags] + bytes([data[flags] | 1]) + data[flags + 1 :])
+    with pytest.raises(SourceError, match=r"mnist\.npz: \w+\.npy is encrypted"):
+        opened(path)
+
+
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore:Reading `.npy`:UserWarning")
 def test_damaged_headers_raise_only_corruption_or_source_errors(tmp_path: Path) -> None:
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3, 4), }\n"
