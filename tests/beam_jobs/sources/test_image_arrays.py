@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import loadmat
+from scipy.io import loadmat, savemat
 
 from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
@@ -197,6 +197,25 @@ def test_rejects_truncated_and_damaged_matlab_files(tmp_path: Path) -> None:
     path.write_bytes(data[:4000] + bytes([data[4000] ^ 0xFF]) + data[4001:])
     with pytest.raises(CorruptionError, match="cut or damaged"):
         listed(opened(tmp_path / "in"))
+
+
+@pytest.mark.parametrize("label", [np.nan, np.inf, -np.inf, 1.5])
+def test_rejects_labels_of_svhn_that_are_not_whole_numbers(tmp_path: Path, label: float) -> None:
+    savemat(tmp_path / "a.mat", {"X": images(2).transpose(1, 2, 3, 0), "y": np.array([[1.0], [label]])})
+    with pytest.raises(CorruptionError, match=rf"label 1 is not a whole number: {label}"):
+        listed(opened(tmp_path / "a.mat"))
+
+
+def test_rejects_sizes_below_0_in_matlab_files(tmp_path: Path) -> None:
+    savemat(tmp_path / "a.mat", {"X": images(2).transpose(1, 2, 3, 0), "y": np.ones((2, 1))})
+    data = (tmp_path / "a.mat").read_bytes()
+    (tmp_path / "a.mat").write_bytes(
+        data.replace(struct.pack("<4i", 32, 32, 3, 2), struct.pack("<4i", 32, 32, 3, -2)).replace(
+            struct.pack("<2i", 2, 1), struct.pack("<2i", -2, 1)
+        )
+    )
+    with pytest.raises(SourceError, match=r"X is \[32, 32, 3, -2\] and y \[-2, 1\]"):
+        listed(opened(tmp_path / "a.mat"))
 
 
 @pytest.mark.parametrize(
