@@ -184,7 +184,7 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
             " height, width, channels] in C order). Save its images as files."
         )
     are_labels = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
-    if not are_labels or labels.shape[0] != images.shape[0]:
+    if not are_labels or labels.shape[0] != images.shape[0] or 0 in labels.shape[1:]:
         raise SourceError(
             f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
             " expected whole numbers [N], [N, 1] or [N, classes]). Save its images as files."

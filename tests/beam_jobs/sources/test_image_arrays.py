@@ -247,6 +247,7 @@ def test_reads_several_classes_of_an_archive(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 4, 4), np.float32), "y": np.zeros(2, np.int64)}, "x is not an array of images"),
         ({"x": np.zeros((2, 4, 4, 7), np.uint8), "y": np.zeros(2, np.int64)}, "unsupported size of images"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(3, np.int64)}, "y are not the labels of 2 images"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros((2, 0), np.int64)}, "y are not the labels of 2 images"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array(["a", "b"])}, "y are not the labels"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([{}, {}])}, "y are not the labels"),
     ],
