@@ -9,7 +9,10 @@ import io
 import os
 import pickle
 import random
+import shutil
 import struct
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +41,7 @@ from tests.beam_jobs.arrays import (
     write_svhn,
 )
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened, write_files
+from tests.helpers.processes import ROOT
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -340,6 +344,30 @@ def test_opens_arrays_by_pattern_and_by_source_name(tmp_path: Path) -> None:
     assert (unlabelled.has_classes, unlabelled.labels) == (False, None)
     with pytest.raises(UsageError, match="--label-column is for CSV and JSONL lists"):
         opened(tmp_path / "in", SourceOptions(label_column="x"))
+
+
+# Opens a file of CIFAR once, which imports all modules, and then as one in the root, away from the working directory.
+OPEN_IN_ROOT = """
+import os, sys
+from tests.beam_jobs.sources.inputs import opened
+opened(f"{sys.argv[1]}/data_batch_1")
+os.chroot(sys.argv[1])
+os.chdir("/other")
+print(opened("/data_batch_1").labels.names[0], opened("data_batch_1").labels.names[0])
+"""
+
+
+def test_a_file_of_cifar_in_the_root_has_the_class_names_next_to_it(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "root")
+    shutil.copytree(tmp_path / "root", tmp_path / "root" / "other")
+    names = [f"other {number}" for number in range(10)]
+    (tmp_path / "root" / "other" / "batches.meta").write_bytes(python2_pickle({"label_names": names}))
+    namespace = ["unshare", "--user", "--map-root-user"]
+    if not shutil.which("unshare") or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("this system does not let a user change the root of a process")
+    command = [*namespace, sys.executable, "-c", OPEN_IN_ROOT, str(tmp_path / "root")]
+    result = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert result.stdout == "class 0 other 0\n", result.stderr
 
 
 @pytest.mark.parametrize(("name", "source"), [("batches.meta", None), ("", "arrays")])
