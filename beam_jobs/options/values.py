@@ -16,7 +16,8 @@ from beam_jobs.references.reference import HASH_BITS, split_position
 from tpudata.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+# Without bounds, int() would raise ValueError for 4,301 digits.
+_SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)")
 # Without bounds, 1e999999999 would become a number with a billion digits.
 _NUMBER = re.compile(r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})(e[+-]?\d{1,3})?|\d{1,30}/\d{1,30}", re.ASCII | re.IGNORECASE)
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

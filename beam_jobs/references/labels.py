@@ -15,8 +15,6 @@ from tpudata.errors import SourceError
 # Above this many classes, more than one in `_CLASSES_PER_LABEL` must occur; the largest known sets have 21,841 classes.
 _MANY_CLASSES = 10_000
 _CLASSES_PER_LABEL = 100
-# A label of this many digits is out of range, and int() rejects texts of over 4,300.
-_TOO_MANY_DIGITS = 18
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 _FIX = (
     "Correct the label, pass --labels FILE with a name for each class, or pass --label-type str to number the labels"
@@ -61,8 +59,7 @@ class Labels:
         """
         if name_or_label in self._numbers or not is_integer_label(name_or_label):
             return self.find_number(name_or_label)
-        is_label = len(name_or_label) < _TOO_MANY_DIGITS and int(name_or_label) < len(self.names)
-        return int(name_or_label) if is_label else self.find_number(name_or_label)
+        return int(name_or_label) if is_below(name_or_label, len(self.names)) else self.find_number(name_or_label)
 
 
 NO_LABELS = Labels(())
@@ -76,6 +73,11 @@ def make_integer_labels(names: Iterable[str]) -> Labels:
 def is_integer_label(text: str) -> bool:
     """Return whether a text is a whole number without sign and leading zeros."""
     return _INTEGER.fullmatch(text) is not None
+
+
+def is_below(integer_label: str, limit: int) -> bool:
+    """Return whether an integer label is less than a limit; int() rejects texts of over 4,300 digits."""
+    return len(integer_label) <= len(str(limit)) and int(integer_label) < limit
 
 
 def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from beam_jobs.options.labels import TextLabelOptions
-from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name, is_integer_label
+from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_below, is_class_name, is_integer_label
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source
 from beam_jobs.values.column_kinds import INT
@@ -42,8 +42,8 @@ def are_integer_labels(labels: Collection[str], label_type: str | None) -> bool:
 
 
 def is_too_large(integer_label: str) -> bool:
-    """Return whether an integer label is above `MAX_INTEGER_LABEL`; int() may reject a text that is much longer."""
-    return len(integer_label) > len(str(MAX_INTEGER_LABEL)) or int(integer_label) > MAX_INTEGER_LABEL
+    """Return whether an integer label is above `MAX_INTEGER_LABEL`."""
+    return not is_below(integer_label, MAX_INTEGER_LABEL + 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Classes:
         if self.labels is not None:
             if label in self._names:
                 return label
-            if self.integers and is_integer_label(label) and int(label) < len(self.labels.names):
+            if self.integers and is_integer_label(label) and is_below(label, len(self.labels.names)):
                 return self.labels.names[int(label)]
             file = self.path if self.comes_from_metadata else f"--labels {self.path}"
             hint = suggestion(label, self.labels.names)

@@ -44,7 +44,8 @@ from tpudata.format import Feature
 # Header of a member: signature, 22 other bytes, and the lengths of name and extra field, which precede the content (APPNOTE.TXT,
 # 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
-_ENCRYPTED = 1
+# Bit of a member's flags.
+ENCRYPTED = 1
 _READ_BYTES = 1 << 16
 
 
@@ -171,7 +172,7 @@ class Zips(ClassifiedSource):
             file: the archive, opened.
         """
         origin = f"{unit.path}/{member.filename}"
-        if member.flag_bits & _ENCRYPTED:
+        if member.flag_bits & ENCRYPTED:
             raise BadRecordError(origin, "encrypted; pack the archive again without a password")
         if member.file_size > MAX_INPUT_BYTES:
             raise make_too_large_error(origin, member.file_size)

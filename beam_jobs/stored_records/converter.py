@@ -177,7 +177,8 @@ class DatasetConverter(FrameConverter):
             if any(class_number < 0 for class_number in class_numbers):
                 raise IndexError
             example[self.label] = [new_labels[class_number] + self.label_offset for class_number in class_numbers]
-        except (IndexError, ValueError):
+        # OverflowError for infinity.
+        except (IndexError, ValueError, OverflowError):
             raise BadRecordError(
                 reference.origin,
                 f"unknown label: {values!r}; its dataset has {count_text(len(new_labels), 'class', 'classes')}",

@@ -336,6 +336,7 @@ def test_rejects_invalid_inputs_and_conflicting_options(pictures: Path, images: 
         ((files, "--raw=x=uint99:3"), "does not describe an array"),
         ((files, "--feature=y=int"), "--feature: .* has no feature 'y'"),
         ((files, "--feature=x=float:4xN"), "declares no feature"),
+        ((files, f"--feature=x=float:{'9' * 5000}"), "declares no feature"),
         ((files, "--feature=x=int", "--raw=x=uint8:3"), "--feature x: this feature is described twice"),
         ((files, "--raw=x=uint8:3", "--raw=x=uint8:4"), "--raw x: this feature is described twice"),
         ((files, "--label-map=y"), "--label-map: .* has no feature 'y'"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from tests.beam_jobs.resharding import NUMBER, assert_whole, manifest, numbered, records_of, reshard
 from tests.helpers.datasets import write_dataset
-from tpudata.errors import DatasetError, FeatureError, UsageError
+from tpudata.errors import BadRecordError, DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, open_dataset, write_metadata
 
 
@@ -105,3 +106,18 @@ def test_names_the_difference_of_datasets_that_do_not_merge(tmp_path: Path) -> N
     with pytest.raises(DatasetError, match="/four has no classes, and other inputs have"):
         reshard(one, plain, "--output", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("label", [float("inf"), 7.0])
+def test_rejects_a_stored_label_without_class(tmp_path: Path, label: float) -> None:
+    one = labelled(tmp_path / "one", ["ant", "bee"], [0, 1])
+    two = labelled(tmp_path / "two", ["bee", "ant"], [0, 1])
+    # The manifest says int64, and the records have a float.
+    records = [{"n": 0, "label": label}]
+    stored = [NUMBER, Feature("label", "float", "float32")]
+    write_dataset(str(tmp_path / "floats"), {"train": records}, stored, layout="examples", shards=1, classes=2)
+    floats = open_dataset(str(tmp_path / "floats")).manifest
+    declared = dataclasses.replace(floats, features=open_dataset(str(two)).manifest.features)
+    write_metadata(str(tmp_path / "floats"), declared, ["bee", "ant"])
+    with pytest.raises(BadRecordError, match=r"unknown label: .*; its dataset has 2 classes"):
+        reshard(one, tmp_path / "floats", "--output", tmp_path / "out", "--merge-labels")

@@ -144,7 +144,12 @@ def test_rejects_damaged_metadata(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"features\.json: not JSON"):
         run([str(copy), "--output", str(tmp_path / "out")])
     content = json.loads((folder / "features.json").read_text())
-    content["featuresDict"]["features"]["label"]["classLabel"]["numClasses"] = "9"
+    label = content["featuresDict"]["features"]["label"]["classLabel"]
+    # json writes it as Infinity, which is not JSON.
+    (copy / "features.json").write_text(json.dumps(content).replace(json.dumps(label), '{"numClasses": 1e999}'))
+    with pytest.raises(SourceError, match=r"features\.json: not as TensorFlow Datasets writes it: OverflowError"):
+        run([str(copy), "--output", str(tmp_path / "out")])
+    label["numClasses"] = "9"
     (copy / "features.json").write_text(json.dumps(content))
     with pytest.raises(SourceError, match=r"label\.labels\.txt has 3 names of classes \(expected 9"):
         run([str(copy), "--output", str(tmp_path / "out")])

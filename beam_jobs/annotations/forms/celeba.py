@@ -165,7 +165,8 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
         yield from read_table_rows(path)
         return
     lines = read_text_lines(path)
-    count = int(next(lines).text)
+    # No list has rows whose number has 20 digits; int() rejects texts of over 4,300.
+    count = int(next(lines).text[:20])
     columns = [name for name in next(lines).text.split() if name != _PICTURE]
     rows = 0
     for place, text in lines:

@@ -25,7 +25,8 @@ from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
 _LISTS = {"trainval.txt": "train", "test.txt": "test"}
-_ROW = re.compile(r"(?P<picture>(?P<breed>\S+)_\d+) (?P<number>\d+) (?P<species>[12]) \d+")
+# No class has a number of more than 9 digits; int() rejects texts of over 4,300.
+_ROW = re.compile(r"(?P<picture>(?P<breed>\S+)_\d+) (?P<number>\d{1,9}) (?P<species>[12]) \d+")
 _HEAD = re.compile(rb"(?:#[^\n]*\n)*\S+_\d+ \d+ [12] \d+\r?\n")
 
 

@@ -186,9 +186,11 @@ def _find_names(folder: str) -> _Names:
 
 def _read_yaml_names(path: str) -> _Names | None:
     """Return the names in a YAML file, None if it has no `names`; SourceError if it is not YAML, or its values are invalid."""
+    data = storage_for(path).read(path)
     try:
-        content = yaml.safe_load(storage_for(path).read(path))
-    except yaml.YAMLError as error:
+        content = yaml.safe_load(data)
+    # PyYAML raises any error for values that are not of their types, such as ValueError for the date 2026-13-01.
+    except Exception as error:
         raise SourceError(f"{path}: not YAML: {one_line(error)}. Fix it.") from None
     if not isinstance(content, dict) or "names" not in content:
         return None

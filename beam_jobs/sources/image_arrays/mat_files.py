@@ -107,7 +107,8 @@ class MatFile(ImageSet):
         first_offset = self.images.element + self.images.start
         number_format = f"{self.labels.order}{_STRUCT_FORMATS[self.labels.numbers]}"
         for index, label in enumerate(read_numbers(self.labels.open(self.path), number_format, count)):
-            if label != int(label):
+            # int() raises for NaN and infinity.
+            if not float(label).is_integer():
                 raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
             digit = 0 if label == _LABEL_OF_ZERO else int(label)
             data = reader.take(size) if reader is not None else b""
@@ -128,7 +129,8 @@ def open_mat_file(path: str) -> MatFile:
             f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
             " Save its images as files."
         )
-    are_images = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8) and len(images.shape) == 4
+    is_uint8 = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8)
+    are_images = is_uint8 and len(images.shape) == 4 and min(images.shape) >= 0
     if not are_images or math.prod(labels.shape) != images.shape[3] or labels.numbers not in _STRUCT_FORMATS:
         raise SourceError(
             f"{path}: X is {list(images.shape)} and y {list(labels.shape)} (expected X of uint8 [height, width, channels, N] and N"

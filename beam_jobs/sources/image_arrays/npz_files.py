@@ -27,8 +27,9 @@ from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
 from beam_jobs.sources.named_splits import find_folder_split
-from beam_jobs.sources.zips import find_content_offset, open_zip
+from beam_jobs.sources.zips import ENCRYPTED, find_content_offset, open_zip
 from tpudata.console.tables import count_text
+from tpudata.error_text.lines import one_line
 from tpudata.errors import CorruptionError, SourceError
 
 _IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
@@ -133,7 +134,8 @@ def open_npz_file(path: str) -> list[NpzSet]:
     """Return the sets of images of an archive, sorted by the words that tell their arrays apart.
 
     Raises:
-        SourceError: the archive has no images, or images without labels of the same number; the message names its arrays.
+        SourceError: the archive has no images, or images without labels of the same number, and the message names its arrays; or an
+            array is encrypted.
         CorruptionError: the archive is truncated or damaged.
     """
     file_name = path.rpartition("/")[2]
@@ -182,7 +184,7 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
             " height, width, channels] in C order). Save its images as files."
         )
     are_labels = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
-    if not are_labels or labels.shape[0] != images.shape[0]:
+    if not are_labels or labels.shape[0] != images.shape[0] or 0 in labels.shape[1:]:
         raise SourceError(
             f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
             " expected whole numbers [N], [N, 1] or [N, classes]). Save its images as files."
@@ -191,19 +193,29 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
-    """Return the arrays of an archive, by their headers; CorruptionError if the archive or a header is damaged."""
+    """Return the arrays of an archive, by their headers.
+
+    Raises:
+        CorruptionError: the archive or a header is damaged.
+        SourceError: an array is encrypted.
+    """
     arrays = []
     with open_zip(path) as (file, archive):
         for member in archive.infolist():
             if not member.filename.endswith(_ENDING):
                 continue
+            if member.flag_bits & ENCRYPTED:
+                raise SourceError(f"{path}: {member.filename} is encrypted. Save the archive without a password.")
             offset = find_content_offset(file, member, path)
             with archive.open(member) as content:
                 start = io.BytesIO(_read(content, _MAX_HEADER_BYTES, path))
             try:
                 shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
-            except (ValueError, KeyError) as error:
-                raise CorruptionError(path, offset, f"{member.filename} is not an array: {error}") from None
+                if min(shape, default=0) < 0:
+                    raise ValueError(f"a size below 0 in the shape {shape}")
+            # numpy evaluates a header as Python, so a damaged one raises any error, such as SyntaxError or MemoryError.
+            except Exception as error:
+                raise CorruptionError(path, offset, f"{member.filename} is not an array: {one_line(error)}") from None
             header, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
             size = header + math.prod(shape) * dtype.itemsize
             # Objects are pickled, in any number of bytes.

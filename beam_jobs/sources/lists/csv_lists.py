@@ -44,9 +44,10 @@ _LocatedCells = tuple[list[str], int, int]
 def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
     """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `read_csv_rows`.
 
-    A list without rows has no columns, and the row ends at 0.
+    Rows of empty cells before it are skipped. A list without rows has no columns, and the row ends at 0.
     """
-    first_row = next(_split_cells(pieces, form, offset=0, line=0), None)
+    rows = _split_cells(pieces, form, offset=0, line=0)
+    first_row = next((row for row in rows if any(cell.strip() for cell in row[0])), None)
     if first_row is None:
         return (), ListRow(line=0, end=0, values={})
     cells, line, end = first_row
@@ -147,14 +148,23 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
         # Some cells have line ends.
         last_lines = itertools.accumulate(1 + "".join(cells).count("\n") for cells in rows)
     for cells, last_line in zip(rows, last_lines, strict=True):
-        if not lines[last_line - 1].isspace():
+        # A line of tabs is blank by `isspace`, but has cells if tabs delimit them.
+        if len(cells) > 1 or not lines[last_line - 1].isspace():
             yield cells, line + last_line, ends[last_line]
 
 
 def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
     """Split pieces row by row; SourceError for an invalid row, with its line. Arguments are as for `_split_cells`."""
     spans = line_spans(pieces, offset, MAX_ROW_BYTES)
-    rows = locate_rows(spans, form.delimiter, MAX_ROW_BYTES, form.path, is_raw=form.is_raw, fix="Check its line ends.")
+    rows = locate_rows(
+        spans,
+        form.delimiter,
+        MAX_ROW_BYTES,
+        form.path,
+        is_raw=form.is_raw,
+        has_empty_rows=True,
+        fix="Check its line ends.",
+    )
     for span, last_line, end in rows:
         row_line = line + last_line
         origin = f"{form.path} line {row_line}"

@@ -23,7 +23,8 @@ _TYPES = {"int64": int, "float": float, "bytes": bytes}
 _WORDS = {int: "integers", float: "floats", bytes: "bytes"}
 # A size that varies between records.
 _ANY_SIZE = "N"
-_SHAPE = re.compile(rf"({_ANY_SIZE}|[1-9]\d*)(x[1-9]\d*)*")
+# Without bounds, int() would raise ValueError for 4,301 digits.
+_SHAPE = re.compile(rf"({_ANY_SIZE}|[1-9]\d{{0,17}})(x[1-9]\d{{0,17}})*")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,6 +114,14 @@ class TestYolo:
         with pytest.raises(SourceError, match=r"names|YAML"):
             convert_annotated(tmp_path, {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": text}, ["a.png"])
 
+    @pytest.mark.parametrize(
+        "value", ["2026-13-01", "9" * 5000, "!!int x", "!!bool x", "!!timestamp x", "[" * 5000], ids=lambda v: v[:20]
+    )
+    def test_names_a_yaml_file_with_a_value_that_is_not_of_its_type(self, tmp_path: Path, value: str) -> None:
+        files = {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": f"names: [person]\nversion: {value}\n"}
+        with pytest.raises(SourceError, match=r"data\.yaml: not YAML: .+\. Fix it\.$"):
+            read(write_files(tmp_path, files))
+
 
 class TestOpenImages:
     HEADER = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside\n"
@@ -251,6 +259,12 @@ class TestCeleba:
         with pytest.raises(SourceError, match="says 2 pictures, and it has 1"):
             convert_annotated(tmp_path, {"list_attr_celeba.txt": text}, self.PICTURES, "list_attr_celeba.txt")
 
+    @pytest.mark.parametrize("digits", [12, 20, 5000])
+    def test_rejects_a_number_of_rows_that_no_list_has(self, tmp_path: Path, digits: int) -> None:
+        path = write_files(tmp_path, {"list_attr_celeba.txt": self.ATTRIBUTES.replace("2\n", "9" * digits + "\n", 1)})
+        with pytest.raises(SourceError, match=r"list_attr_celeba\.txt"):
+            read(path / "list_attr_celeba.txt")
+
 
 class TestCaptions:
     # The last row of each is damaged; Flickr30k has one without a delimiter.
@@ -370,13 +384,16 @@ def test_boxes_of_tiny_imagenet_include_the_pixels_of_their_edges(tmp_path: Path
         "val_1.JPEG\tn02\t0\t0\t63\t63",
         "val_2.JPEG\tn02\t0\t0",
         "val_1.JPEG\tn1\t0\t0\t1\t1",
+        f"val_3.JPEG\tn1\t0\t0\t1\t{'9' * 400}",
+        f"val_4.JPEG\tn1\t0\t0\t1\t{'9' * 5000}",
     )
     files = {"images/val_annotations.txt": "\n".join(rows)}
-    pictures = [f"images/val_{number}.JPEG" for number in range(3)]
+    pictures = [f"images/val_{number}.JPEG" for number in range(5)]
     found = convert_annotated(tmp_path, files, pictures, "images", size=(64, 64))
     assert found.boxes("images/val_0.JPEG") == [("n03444034", of_pixels(32, 0, 63, 45, (64, 64)))]
     assert found.texts("images/val_0.JPEG", "class/text") == ["n03444034"]
-    assert_rejects(found.rejects, "images/val_annotations.txt", {3: "not a row", 4: "listed twice"})
+    reasons = {3: "not a row", 4: "listed twice", 5: "not a row", 6: "not a row"}
+    assert_rejects(found.rejects, "images/val_annotations.txt", reasons)
 
 
 class TestOxfordPets:
@@ -401,10 +418,10 @@ class TestOxfordPets:
             assert [*convert_annotated(tmp_path / part, files, pictures, f"annotations/{part}").records] == names
 
     def test_rejects_damaged_rows(self, tmp_path: Path) -> None:
-        text = self.LIST + "Bombay_2 2 3 2\nBombay_1 2 1 2\n"
+        text = self.LIST + f"Bombay_2 2 3 2\nBombay_1 2 1 2\nBombay_2 {'9' * 5000} 1 2\n"
         pictures = [f"{name}.png" for name in self.NAMES]
         found = convert_annotated(tmp_path, {"list.txt": text}, pictures, "list.txt")
-        assert_rejects(found.rejects, "list.txt", {6: "not a row", 7: "listed twice"})
+        assert_rejects(found.rejects, "list.txt", {6: "not a row", 7: "listed twice", 8: "not a row"})
         with pytest.raises(SourceError, match="class 2 is 'Birman' here"):
             convert_annotated(tmp_path / "other", {"list.txt": self.LIST + "Birman_1 2 1 2\n"}, pictures, "list.txt")
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import random
+import shutil
 import struct
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import loadmat
+from scipy.io import loadmat, savemat
 
 from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
@@ -36,6 +41,7 @@ from tests.beam_jobs.arrays import (
     write_svhn,
 )
 from tests.beam_jobs.sources.inputs import jpeg, listed, opened, write_files
+from tests.helpers.processes import ROOT
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset
 
@@ -197,6 +203,25 @@ def test_rejects_truncated_and_damaged_matlab_files(tmp_path: Path) -> None:
         listed(opened(tmp_path / "in"))
 
 
+@pytest.mark.parametrize("label", [np.nan, np.inf, -np.inf, 1.5])
+def test_rejects_labels_of_svhn_that_are_not_whole_numbers(tmp_path: Path, label: float) -> None:
+    savemat(tmp_path / "a.mat", {"X": images(2).transpose(1, 2, 3, 0), "y": np.array([[1.0], [label]])})
+    with pytest.raises(CorruptionError, match=rf"label 1 is not a whole number: {label}"):
+        listed(opened(tmp_path / "a.mat"))
+
+
+def test_rejects_sizes_below_0_in_matlab_files(tmp_path: Path) -> None:
+    savemat(tmp_path / "a.mat", {"X": images(2).transpose(1, 2, 3, 0), "y": np.ones((2, 1))})
+    data = (tmp_path / "a.mat").read_bytes()
+    (tmp_path / "a.mat").write_bytes(
+        data.replace(struct.pack("<4i", 32, 32, 3, 2), struct.pack("<4i", 32, 32, 3, -2)).replace(
+            struct.pack("<2i", 2, 1), struct.pack("<2i", -2, 1)
+        )
+    )
+    with pytest.raises(SourceError, match=r"X is \[32, 32, 3, -2\] and y \[-2, 1\]"):
+        listed(opened(tmp_path / "a.mat"))
+
+
 @pytest.mark.parametrize(
     ("head", "message"),
     [
@@ -226,6 +251,7 @@ def test_reads_several_classes_of_an_archive(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 4, 4), np.float32), "y": np.zeros(2, np.int64)}, "x is not an array of images"),
         ({"x": np.zeros((2, 4, 4, 7), np.uint8), "y": np.zeros(2, np.int64)}, "unsupported size of images"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros(3, np.int64)}, "y are not the labels of 2 images"),
+        ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.zeros((2, 0), np.int64)}, "y are not the labels of 2 images"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array(["a", "b"])}, "y are not the labels"),
         ({"x": np.zeros((2, 4, 4), np.uint8), "y": np.array([{}, {}])}, "y are not the labels"),
     ],
@@ -234,6 +260,55 @@ def test_rejects_archives_of_other_arrays(tmp_path: Path, arrays: dict[str, Any]
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(SourceError, match=message):
         listed(opened(tmp_path / "a.npz"))
+
+
+def write_npz_header(path: Path, header: bytes, data: bytes = b"") -> None:
+    """Write an archive of one array `x`, given the text of its header and its numbers."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (3, 4, }",
+        b"{'descr': '|01', 'fortran_order': False, 'shape': (3, 4)}",
+        b"{'descr': (), 'fortran_order': False, 'shape': (3, 4)}",
+        b"{[]: 1}",
+        b"-" * 9000,
+        b"1+" * 3000,
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (-3, -4)}",
+    ],
+    ids=lambda header: header[:60].decode(),
+)
+def test_rejects_a_damaged_header_of_an_array(tmp_path: Path, header: bytes) -> None:
+    write_npz_header(tmp_path / "a.npz", header, bytes(12))
+    with pytest.raises(CorruptionError, match=r"a\.npz at byte \d+: x\.npy is not an array"):
+        opened(tmp_path / "a.npz")
+
+
+def test_rejects_an_encrypted_archive(tmp_path: Path) -> None:
+    write_keras_mnist(tmp_path)
+    path = tmp_path / "mnist.npz"
+    data = path.read_bytes()
+    # The flags of the first member in the central directory.
+    flags = data.index(b"PK\x01\x02") + 8
+    path.write_bytes(data[:flags] + bytes([data[flags] | 1]) + data[flags + 1 :])
+    with pytest.raises(SourceError, match=r"mnist\.npz: \w+\.npy is encrypted"):
+        opened(path)
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore:Reading `.npy`:UserWarning")
+def test_damaged_headers_raise_only_corruption_or_source_errors(tmp_path: Path) -> None:
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3, 4), }\n"
+    generator = random.Random(0)
+    for _ in range(500):
+        damaged = bytearray(header)
+        for _ in range(generator.randint(1, 3)):
+            damaged[generator.randrange(len(header))] = generator.choice(b"()[]{}',:\\\n#\"0-*e\0\xff")
+        write_npz_header(tmp_path / "a.npz", bytes(damaged), bytes(12))
+        with pytest.raises((CorruptionError, SourceError)):
+            opened(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", ">i4", "<i8", "?", ">u2"])
@@ -269,6 +344,30 @@ def test_opens_arrays_by_pattern_and_by_source_name(tmp_path: Path) -> None:
     assert (unlabelled.has_classes, unlabelled.labels) == (False, None)
     with pytest.raises(UsageError, match="--label-column is for CSV and JSONL lists"):
         opened(tmp_path / "in", SourceOptions(label_column="x"))
+
+
+# Opens a file of CIFAR once, which imports all modules, and then as one in the root, away from the working directory.
+OPEN_IN_ROOT = """
+import os, sys
+from tests.beam_jobs.sources.inputs import opened
+opened(f"{sys.argv[1]}/data_batch_1")
+os.chroot(sys.argv[1])
+os.chdir("/other")
+print(opened("/data_batch_1").labels.names[0], opened("data_batch_1").labels.names[0])
+"""
+
+
+def test_a_file_of_cifar_in_the_root_has_the_class_names_next_to_it(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "root")
+    shutil.copytree(tmp_path / "root", tmp_path / "root" / "other")
+    names = [f"other {number}" for number in range(10)]
+    (tmp_path / "root" / "other" / "batches.meta").write_bytes(python2_pickle({"label_names": names}))
+    namespace = ["unshare", "--user", "--map-root-user"]
+    if not shutil.which("unshare") or subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("this system does not let a user change the root of a process")
+    command = [*namespace, sys.executable, "-c", OPEN_IN_ROOT, str(tmp_path / "root")]
+    result = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert result.stdout == "class 0 other 0\n", result.stderr
 
 
 @pytest.mark.parametrize(("name", "source"), [("batches.meta", None), ("", "arrays")])

@@ -94,3 +94,13 @@ def test_labels_file_sets_names_and_order(tmp_path: Path) -> None:
     assert source.labels == Labels(("dog", "cat"))
     with pytest.raises(SourceError, match=r"list\.csv line 4: rejected: unknown label: 'cow'; --labels .* has 2 names"):
         listed(source)
+
+
+@pytest.mark.parametrize("digits", [1, 20, 5000])
+def test_rejects_a_number_without_a_name_in_the_labels_file(tmp_path: Path, digits: int) -> None:
+    path = write_list(tmp_path, f"path,label\n0.jpg,1\n1.jpg,{'9' * digits}\n")
+    names = tmp_path / "names.txt"
+    names.write_text("dog\ncat\n")
+    found, rejected = listed_and_rejected(opened(path, SourceOptions(labels_file=str(names))))
+    assert [reference.labels for reference in found] == [("cat",)]
+    assert ["unknown label" in str(error) for error in rejected] == [True]

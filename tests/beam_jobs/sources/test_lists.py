@@ -323,6 +323,21 @@ def test_rejects_bad_rows_or_skips_them(tmp_path: Path, text: str, line: int, re
     assert [error.source for error in rejected] == [f"{path} line {line}"]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("raw", [False, True])
+# With a byte order mark, the first rows are split one by one.
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_rejects_a_row_of_empty_cells_and_skips_blank_lines(
+    tmp_path: Path, delimiter: str, raw: bool, mark: str
+) -> None:
+    text = f"{mark},\npath,label\n\n0.jpg,cat\n,\n  \n , \n1.jpg,dog\n"
+    path = write_list(tmp_path, text.replace(",", delimiter))
+    found, rejected = listed_and_rejected(opened(path, SourceOptions(raw_tsv=raw)))
+    assert [reference.key for reference in found] == ["0.jpg", "1.jpg"]
+    assert [error.source for error in rejected] == [f"{path} line 5", f"{path} line 7"]
+    assert all("column 'path' has no path" in str(error) for error in rejected)
+
+
 def test_options_name_the_columns(tmp_path: Path) -> None:
     path = write_list(tmp_path, "where;what;label;part\n0.jpg;cat;5;test\n")
     said = SourceOptions(path_column="where", label_column="what", split_column="part")
