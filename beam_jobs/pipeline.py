@@ -197,7 +197,7 @@ def _find_first_blocks(facts: Any) -> dict[int, int]:
 
 
 def _find_record_overhead(source: Source, conversion: Conversion) -> int:
-    """Return the bytes of a record in addition to its content and texts, which only a scanned source determines."""
+    """Return the size in bytes of a record in addition to its content and texts, which only a scanned source determines."""
     return conversion.replace_source(source).converter.record_overhead
 
 

@@ -148,7 +148,12 @@ def _resolve_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOp
 def text_conversion(
     options: ConvertOptions, text: TextOptions, source_options: TextSourceOptions | None = None
 ) -> Conversion:
-    """Inspect the input, and return its conversion, ready to be planned or run."""
+    """Inspect the input, and return its conversion, ready to be planned or run.
+
+    Raises:
+        UsageError: options do not fit each other or the input.
+        SourceError: the input cannot be read as the options say.
+    """
     if text.dedup and options.append:
         raise UsageError(
             "--dedup and --append: an append compares names, not texts, so it cannot find duplicates of documents in the dataset."
@@ -160,7 +165,7 @@ def text_conversion(
         if source_options.source is None
         else SourceDocuments.find(options, text, source_options)
     )
-    # The source of a package decides whether documents have classes.
+    # `source.text` and not `text`: the source of an installed package has set whether documents have classes.
     text = _reuse_vocabulary(options, source.text)
     spec = text.tokenizer
     collects_characters = spec is not None and spec.collects_characters

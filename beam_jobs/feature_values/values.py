@@ -129,7 +129,7 @@ def describe(feature: Feature) -> str:
 
 
 def compute_decoded_size(feature: Feature) -> int | None:
-    """Return the bytes of a feature's value as a tensor of the reader, or None if the feature does not determine them."""
+    """Return the size in bytes of a feature's value as a tensor of the reader, or None if the feature does not determine it."""
     if feature.dtype == "string" or not feature.is_static:
         return None
     # The reader yields int64, and label maps of uint16, as int32.

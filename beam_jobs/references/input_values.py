@@ -81,7 +81,7 @@ def _check_range(feature: Feature, stored: Any) -> None:
 
 
 def count_bytes(value: Any) -> int:
-    """Return the bytes of a feature's value that is bytes or a `RangedMap`, the sum over a list; 0 for text and numbers."""
+    """Return the size in bytes of a value of bytes or a `RangedMap`, summed over a list; 0 for text and numbers."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):

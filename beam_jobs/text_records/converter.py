@@ -227,7 +227,7 @@ class TextConverter(Converter):
         return open_tokenizer(self.options.tokenizer, characters.characters) if characters.characters else None
 
     def _estimate_token_bytes(self, id_bytes: float) -> float:
-        """Return the bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
+        """Return the size in bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
         # Rows of pairs have two sides, with half of the features each.
         length, sides = sum(self.options.row_lengths), len(self.options.row_lengths)
         features = len(text_features(self.options)) / sides

@@ -90,18 +90,21 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
     root = files.folder.rstrip("/")
     last_skipped = _find_skipped_before(files, skip)
     for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
-        below = entry.path[len(root) + 1 :]
-        skipped = _find_skipped(below, skip)
+        relative_path = entry.path[len(root) + 1 :]
+        skipped = _find_skipped(relative_path, skip)
         if not skipped:
-            yield entry, below
+            yield entry, relative_path
         elif skipped != last_skipped:
             last_skipped = skipped
             yield Entry(f"{root}/{skipped}", skipped.rpartition("/")[2], size=0, is_folder=True), skipped
 
 
-def _find_skipped(below: str, skip: Callable[[str], bool]) -> str:
-    """Return the path of the topmost skipped folder that contains a path, or an empty string; both are below the range's folder."""
-    *folders, _ = below.split("/")
+def _find_skipped(relative_path: str, skip: Callable[[str], bool]) -> str:
+    """Return the topmost skipped folder that contains a path, or an empty string.
+
+    The path and the result are relative to the folder that is listed.
+    """
+    *folders, _ = relative_path.split("/")
     depth = next((depth for depth, name in enumerate(folders, 1) if skip(name)), 0)
     return "/".join(folders[:depth])
 

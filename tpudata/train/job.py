@@ -131,7 +131,7 @@ def read_global_step(estimator: TPUEstimator, checkpoint: str | None = None) -> 
 
 
 def _show_progress() -> None:
-    """Send the estimator's log to stderr, unless the calling program has set a handler."""
+    """Send tpudata's log to stderr, from INFO on, unless the calling program has set a handler."""
     logger = logging.getLogger("tpudata")
     if not logger.hasHandlers():
         logger.addHandler(logging.StreamHandler())

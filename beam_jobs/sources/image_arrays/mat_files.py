@@ -105,9 +105,10 @@ class MatFile(ImageSet):
         # Images of an uncompressed variable are read when they are converted.
         reader = self.images.open(self.path) if self.images.is_compressed else None
         first_offset = self.images.element + self.images.start
+        # Of the labels' type in the file, such as double.
         number_format = f"{self.labels.order}{_STRUCT_FORMATS[self.labels.numbers]}"
         for index, label in enumerate(read_numbers(self.labels.open(self.path), number_format, count)):
-            # int() raises for NaN and infinity.
+            # False for NaN and infinity, too, for which int() below would raise.
             if not float(label).is_integer():
                 raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
             digit = 0 if label == _LABEL_OF_ZERO else int(label)

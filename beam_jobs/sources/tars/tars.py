@@ -125,7 +125,7 @@ class Tars(ClassifiedSource):
         if form != PAIRS:
             source_options.reject_list_flags(f"{first_tar.path} is {FORMS[form]}")
         integers = are_integer_labels(labels, source_options.label_type)
-        # Names of folders are not checked: without the flag, a number is a name like any other.
+        # Only labels of pairs: a folder's name may be a number among names, as long as --label-type is not passed.
         rejects_numbers = form == PAIRS and source_options.label_type is None and not integers
         classes = Classes.open(source_options, integers=integers, rejects_numbers=rejects_numbers)
         return cls(

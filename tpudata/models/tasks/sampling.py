@@ -9,15 +9,15 @@ _FRACTION_BITS = 23
 _CONTINUATION_STRIDE = 7919
 
 
-def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, row_offsets: tf.Tensor | None = None) -> tf.Tensor:
-    """Return a seed for each row, from its prompt and from `row_offsets`.
+def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, prompt_seeds: tf.Tensor | None = None) -> tf.Tensor:
+    """Return a seed for each row, from its prompt and its prompt seed.
 
     The draws of a row depend neither on its place in the batch nor on the number of replicas.
 
     Args:
         input_ids: int32 [batch, length], the prompts.
         lengths: int32 [batch], number of ids of each prompt.
-        row_offsets: int32 [batch], a number for each continuation of one prompt; None for 0.
+        prompt_seeds: int32 [batch], tells several continuations of one prompt apart; None for 0.
 
     Returns:
         int32 [batch].
@@ -27,7 +27,7 @@ def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, row_offsets: tf.Ten
     powers = np.cumprod(np.full(length, 1_000_003, np.uint32), dtype=np.uint32).view(np.int32)
     is_prompt = tf.range(length) < lengths[:, None]
     seeds = tf.reduce_sum(tf.where(is_prompt, (input_ids + 1) * powers, 0), axis=1)
-    return seeds if row_offsets is None else seeds + _CONTINUATION_STRIDE * tf.cast(row_offsets, tf.int32)
+    return seeds if prompt_seeds is None else seeds + _CONTINUATION_STRIDE * tf.cast(prompt_seeds, tf.int32)
 
 
 def draw_uniform(model_seed: int, row_seeds: tf.Tensor, count: int) -> tf.Tensor:
