@@ -22,7 +22,7 @@ from tpudata.report.texts import find_text_columns, join_sides
 # Largest numbers of pictures that are shown: of a class, of a dataset without classes, and in all. Then of texts: of a class, and
 # of a dataset without classes, which is also the largest number of classes whose texts are shown.
 _PICTURES_A_CLASS, _PICTURES_WITHOUT_CLASSES, _PICTURES = 6, 30, 120
-_TEXTS_A_CLASS, _TEXTS = 3, 12
+_TEXTS_A_CLASS, _TEXTS, _TEXT_CLASSES = 3, 12, 12
 # Largest height and width of a picture in pixels.
 _SIDE = 96
 # Pictures with annotations are larger, and fewer.
@@ -163,14 +163,14 @@ class SampleReader:
 
     def _has_room(self, classes: Sequence[str]) -> bool:
         """Return whether a further picture of a record with these classes is shown; it counts for the first class."""
-        most_pictures = _ANNOTATED_PICTURES if self._is_annotated else _PICTURES
-        most_of_class = _PICTURES_WITHOUT_CLASSES
+        max_pictures = _ANNOTATED_PICTURES if self._is_annotated else _PICTURES
+        max_of_class = _PICTURES_WITHOUT_CLASSES
         if classes:
             # Fewer for each of many classes, so that more classes are shown.
-            most_of_class = min(_PICTURES_A_CLASS, max(1, most_pictures // self._num_classes))
+            max_of_class = min(_PICTURES_A_CLASS, max(1, max_pictures // self._num_classes))
         pictures = self._sample.pictures
         pictures_of_class = pictures.get(classes[0] if classes else "", [])
-        return len(pictures_of_class) < most_of_class and sum(map(len, pictures.values())) < most_pictures
+        return len(pictures_of_class) < max_of_class and sum(map(len, pictures.values())) < max_pictures
 
     def _make_picture(
         self, values: Mapping[str, Any], small: Image.Image, maps: Sequence[Image.Image], classes: Sequence[str]
@@ -232,12 +232,13 @@ class SampleReader:
 
     def _add_text(self, text: Text, classes: Sequence[str]) -> None:
         """Add a text to the texts that are shown, if there is room for it."""
-        texts = self._sample.texts
-        name = classes[0] if classes else ""
-        most_of_class = _TEXTS_A_CLASS if classes else _TEXTS
-        # A class that is shown already gets up to three texts; no further class is shown once `_TEXTS` classes are.
-        if len(texts.get(name, [])) < most_of_class and (name in texts or len(texts) < _TEXTS):
-            texts.setdefault(name, []).append(ClassedText(text, tuple(classes)))
+        texts_by_class = self._sample.texts
+        class_name = classes[0] if classes else ""
+        max_of_class = _TEXTS_A_CLASS if classes else _TEXTS
+        has_room = len(texts_by_class.get(class_name, [])) < max_of_class
+        # No further class is shown once there are `_TEXT_CLASSES`.
+        if has_room and (class_name in texts_by_class or len(texts_by_class) < _TEXT_CLASSES):
+            texts_by_class.setdefault(class_name, []).append(ClassedText(text, tuple(classes)))
 
 
 def _digest(content: bytes) -> bytes:
