@@ -199,8 +199,36 @@ def test_a_function_gets_each_new_import_once() -> None:
 )
 def test_new_lines_follow_the_import_of_each_block_that_may_run_alone(program: str) -> None:
     text = migrate(program).text
+    compile(text, "program", "exec")
     line = "tf.disable_v2_behavior()" if "Session" in program else EST.strip()
+    lines = [line.strip() for line in text.splitlines()]
     assert text.count(line) == 2
+    assert all(lines[number - 1].endswith("as tf") for number, found in enumerate(lines) if found == line)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "try:\n    import tensorflow as tf\nexcept ImportError:\n    raise\n"
+        "def f():\n    c = tf.contrib.tpu.RunConfig\n    from tensorflow.contrib import layers\n    return c, layers.flatten\n",
+        "if TYPE_CHECKING:\n    from tensorflow.contrib import layers\nimport tensorflow as tf\n"
+        "def f():\n    c = tf.contrib.tpu.RunConfig\n    from tensorflow.contrib import layers\n    return c, layers.flatten\n",
+    ],
+)
+def test_functions_get_no_new_lines_if_the_module_has_them(program: str) -> None:
+    text = migrate(program).text
+    compile(text, "program", "exec")
+    assert EST.strip() not in text[text.index("def f") :]
+    assert EST.strip() in text
+
+
+def test_an_import_after_a_colon_stays_in_its_line() -> None:
+    text = migrate(
+        "try:\n    import tensorflow as tf\nexcept ImportError: import tensorflow.compat.v1 as tf\n"
+        "C = tf.contrib.tpu.RunConfig\n"
+    ).text
+    compile(text, "program", "exec")
+    assert f"except ImportError: import tensorflow.compat.v1 as tf; {EST}" in text
 
 
 def test_new_lines_follow_the_import_of_the_module_below_a_function() -> None:

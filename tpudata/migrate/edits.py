@@ -53,6 +53,11 @@ class EditedText:
         """Replace the bytes from `begin` to `end` by a text, whose line ends become those of the program."""
         self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
+    def begins_line(self, node: ast.AST) -> bool:
+        """Return whether only blanks are before a node in its line."""
+        begin = self.begin(node)
+        return not self._text[begin - int(getattr(node, "col_offset", 0)) : begin].strip()
+
     def ends_line(self, node: ast.AST) -> bool:
         """Return whether the line ends directly after a node."""
         end = self.end(node)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -39,25 +40,41 @@ def rewrite_imports(program: Rewriter) -> None:
 
 
 def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import]:
-    """Return the imports after which new lines stand: the first import in the module's body, if it runs before all other imports.
-
-    Otherwise, return the first import of each block, such as a function or a branch.
+    """Return the imports after which new lines stand, so that each of these lines runs before what needs it.
 
     Args:
         tree: the program.
         statements: imports in it, in order.
+
+    Returns:
+        Of the imports that run with the module, the first one, or the first of each branch if it is in a branch. If no import is
+        sure to run with the module, also the first import of each function.
     """
-    in_body = next((statement for statement in statements if statement in tree.body), None)
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    nodes_of_functions = set(itertools.chain.from_iterable(map(ast.walk, functions)))
-    # Functions above an import in the module's body run after it; branches above it run before it.
-    if in_body is not None and all(
-        statement in nodes_of_functions for statement in statements[: statements.index(in_body)]
-    ):
-        return [in_body]
-    blocks = [block for node in ast.walk(tree) for _, block in ast.iter_fields(node) if isinstance(block, list)]
-    first_of_blocks = (next((statement for statement in statements if statement in block), None) for block in blocks)
-    return [statement for statement in first_of_blocks if statement is not None]
+    function_by_statement = _find_functions(tree, statements)
+    module_statements = [statement for statement in statements if statement not in function_by_statement]
+    sure_blocks = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.Try | ast.With))]
+    sure_statement = next((s for s in module_statements if any(s in block for block in sure_blocks)), None)
+    picked = module_statements[:1]
+    if module_statements and module_statements[0] not in tree.body:
+        # Branches up to an import that is sure to run in the module's own body.
+        body_line = next((s.lineno for s in module_statements if s in tree.body), math.inf)
+        blocks = [block for node in ast.walk(tree) for _, block in ast.iter_fields(node) if isinstance(block, list)]
+        first_of_blocks = (next((s for s in module_statements if s in block), None) for block in blocks)
+        picked = [s for s in first_of_blocks if s is not None and s.lineno <= body_line]
+    if sure_statement is None:
+        first_by_function = {function: s for s, function in reversed(function_by_statement.items())}
+        picked += first_by_function.values()
+    return sorted(picked, key=lambda statement: statement.lineno)
+
+
+def _find_functions(tree: ast.Module, statements: Sequence[_Import]) -> dict[_Import, ast.AST]:
+    """Return the innermost function of each import that is in a function, in the order of the imports."""
+    functions: dict[ast.AST, ast.AST] = {}
+    # `ast.walk` yields outer functions before the functions in them.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions |= dict.fromkeys(itertools.chain.from_iterable(map(ast.walk, node.body)), node)
+    return {statement: functions[statement] for statement in statements if statement in functions}
 
 
 def _list_new_imports(program: Rewriter) -> list[str]:
@@ -87,8 +104,10 @@ def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[st
     if not text and not indent and program.edits.ends_line(statement):
         program.edits.remove_line(statement)
     else:
+        # Further lines must stand in the block of the import, which may begin after a colon: `except ImportError: import ...`.
+        separator = f"\n{indent}" if program.edits.begins_line(statement) else "; "
         # An indented block must not become empty.
-        program.edits.replace(statement, text.replace("\n", f"\n{indent}") or "pass")
+        program.edits.replace(statement, text.replace("\n", separator) or "pass")
 
 
 def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
