@@ -144,7 +144,8 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     """Return the names of the last layer's variables: the variables in the scope of the last variable.
 
     If the last variable has no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more
-    dimensions; or after the kernel before it, if biases come before their kernels, as the model's first variable then shows.
+    dimensions. A kernel that is the last variable may have its bias directly before it: a vector of the kernel's outputs, if the
+    kernel before has another number of outputs.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.
@@ -158,7 +159,10 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     kernels = [index for index, name in enumerate(names) if trainable[name].shape.rank not in (0, 1)]
     if not kernels:
         return names[-1:]
-    has_biases_first = kernels[0] > 0 and kernels[-1] == len(names) - 1
-    if has_biases_first:
-        return names[kernels[-2] + 1 if len(kernels) > 1 else 0 :]
-    return names[kernels[-1] :]
+    last = kernels[-1]
+    if last == len(names) - 1 and last > 0:
+        bias, kernel = trainable[names[last - 1]], trainable[names[last]]
+        outputs_before = trainable[names[kernels[-2]]].shape[-1:] if len(kernels) > 1 else None
+        if bias.shape.rank == 1 and bias.shape == kernel.shape[-1:] and bias.shape != outputs_before:
+            return names[last - 1 :]
+    return names[last:]

@@ -35,6 +35,7 @@ from tpudata.errors import CorruptionError, SourceError
 _IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
 _ENDING = ".npy"
 _MAX_HEADER_BYTES = 10_000
+_MAX_NUMBERS = 2**63 - 1
 _PIECE_BYTES = 1 << 20
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
@@ -213,6 +214,8 @@ def _list_arrays(path: str) -> list[_Array]:
                 shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
                 if min(shape, default=0) < 0:
                     raise ValueError(f"a size below 0 in the shape {shape}")
+                if math.prod(shape) > _MAX_NUMBERS:
+                    raise ValueError("a shape with more numbers than a file can have")
             # numpy evaluates a header as Python, so a damaged one raises any error, such as SyntaxError or MemoryError.
             except Exception as error:
                 raise CorruptionError(path, offset, f"{member.filename} is not an array: {one_line(error)}") from None

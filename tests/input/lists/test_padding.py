@@ -292,6 +292,7 @@ def test_pad_takes_precedence_over_sequence_length(tmp_path: Path) -> None:
             "256 of 'image/object/.' does not fit 'image/object/shade' .*0 to 255",
         ),
         ({"pad": {"image/object/bbox": Pad(5, 10**400)}}, "0 of 'image/object/bbox' does not fit"),
+        ({"pad": {"image/object/bbox": Pad(5, 3.5e38)}}, r"3\.5e\+38 of 'image/object/bbox' does not fit .*e\+38\)"),
         ({"pad": {"image/object/bbox": Pad(5, 1e39)}}, r"1e\+39 of 'image/object/bbox' does not fit .*e\+38\)"),
         ({"pad": {"i*s": 5, "*is": 5}}, "'.is' matches no list"),
         ({"pad": {"i*ds": 5, "*caption": 5}, "features": "number"}, "no place for pad"),

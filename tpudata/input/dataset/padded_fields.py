@@ -163,17 +163,24 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
     if isinstance(value, bytes):
         return value
     is_float = "float" in feature.dtype
-    if is_float:
-        high = float(np.finfo(feature.dtype).max)
-        low = -high
-    else:
-        # A TPU takes no int64.
-        limits = np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
-        low, high = limits.min, limits.max
-    # Padding may be infinite, or NaN, for which both comparisons are false.
-    if abs(value) != math.inf and (value < low or value > high):
-        raise UsageError(f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {low} to {high}).")
+    # A TPU takes no int64.
+    limits = np.finfo(feature.dtype) if is_float else np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
+    fits = _fits_float(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
+    if not fits:
+        raise UsageError(
+            f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {limits.min} to {limits.max})."
+        )
     return float(value) if is_float else value
+
+
+def _fits_float(dtype: str, value: int | float) -> bool:
+    """Return whether a float type holds a padding value, rounded; it may be infinite or NaN."""
+    try:
+        number = float(value)
+    except OverflowError:  # It is beyond the largest float64.
+        return False
+    with np.errstate(over="ignore"):
+        return not math.isfinite(number) or bool(np.isfinite(np.float64(number).astype(dtype)))
 
 
 def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:

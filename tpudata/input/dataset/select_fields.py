@@ -131,7 +131,7 @@ def _choose_features(
     if not chosen and label is not None and fed is None:
         raise FeatureError(
             f"Nothing is left to feed a model: the label is {label.name!r}, and the records have no other feature"
-            f"{'' if weight is None else ' but the weight'}. Pass another label=, or records with one more feature."
+            f"{'. Pass' if weight is None else ' but the weight. Omit weight=, or pass'} records with one more feature."
         )
     if not chosen:
         raise FeatureError(
