@@ -147,7 +147,8 @@ class Engine:
         with self._hold_idle_runtime(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
             for any_mode, size in runtime.user_model.batch_sizes.items():
                 if size is not None:
-                    runtime.make_deployment(any_mode)  # Otherwise an evaluation could fail after a long training.
+                    # Raises an error for a size that cannot be split; otherwise an evaluation could fail after a long training.
+                    runtime.make_deployment(any_mode)
             with runtime.peers.translate_errors():
                 start = find_chiefs_latest(runtime.model_dir, runtime.peers)
                 # The start_step that training will pass, for callers that keep the dataset.

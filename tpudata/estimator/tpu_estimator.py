@@ -63,7 +63,7 @@ class TPUEstimator(BaseEstimator):
         eval_batch_size: rows per evaluation step, of all replicas together.
         predict_batch_size: rows per prediction step, of all replicas together.
         batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`, such as 3 for images
-            [height, width, channels, rows]; None for 0. For PER_HOST_V1, and SLICED in evaluation and prediction.
+            [height, width, channels, rows]; None for axis 0. For PER_HOST_V1, and SLICED in evaluation and prediction.
         eval_on_tpu: whether to evaluate on the TPU; False evaluates on one device of this machine.
         export_to_tpu: a bool, which has no effect: a SavedModel is for CPUs and GPUs.
         export_to_cpu: True.

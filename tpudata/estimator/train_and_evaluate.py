@@ -194,6 +194,11 @@ class _Evaluator:
     Attributes:
         metrics: result of the last evaluation; None before the first.
         exports: results of its exporters, in order; None before the first.
+
+    Args:
+        estimator: the estimator whose checkpoints are evaluated.
+        spec: the evaluation data, its limits and its exporters.
+        max_steps: global step of the last checkpoint; None if training has no limit.
     """
 
     def __init__(self, estimator: BaseEstimator, spec: EvalSpec, max_steps: int | None) -> None:

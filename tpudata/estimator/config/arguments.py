@@ -17,7 +17,7 @@ _RESERVED_PARAMS = ("batch_size", "context")
 
 
 def check_batch_axis(batch_axis: Sequence[int] | None, config: TPUConfig) -> tuple[int, ...] | None:
-    """Check batch_axis, and return it as a tuple; None for None.
+    """Check batch_axis, and return it as a tuple; None stays None.
 
     Raises:
         TypeError: it is not a tuple or list of ints.

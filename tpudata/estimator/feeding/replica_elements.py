@@ -29,7 +29,7 @@ class ReplicaElements:
     Args:
         call_input_fn: function that returns input_fn's dataset for a call.
         deployment: deployment of the mode.
-        batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for 0.
+        batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for axis 0.
     """
 
     def __init__(self, call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Sequence[int] | None) -> None:
@@ -74,7 +74,7 @@ class ReplicaElements:
         return self._interleave_steps(datasets, shares)
 
     def _check_axes(self, dataset: tf.data.Dataset) -> list[int] | None:
-        """Return the batch axis of each tensor of input_fn's elements, checked; None for 0.
+        """Return the batch axis of each tensor of input_fn's elements, checked; None if batch_axis is None (axis 0).
 
         Raises:
             ValueError: batch_axis does not have an entry for each tensor, or a tensor has no such axis.

@@ -32,7 +32,7 @@ def add_row_masks(
     Args:
         dataset: dataset of features or (features, labels).
         batch_size: the static size; None to leave batches unchanged.
-        axes: axis of the rows for each tensor of an element, in the order of `tf.nest.flatten`; None for 0.
+        axes: axis of the rows for each tensor of an element, in the order of `tf.nest.flatten`; None for axis 0.
 
     Returns:
         A dataset of (features, mask), the mask bool [batch]. It is false for added rows, and for rows whose features["weights"] are

@@ -26,7 +26,7 @@ class UserModel:
         config: the RunConfig.
         params: params of model_fn and input_fn, each of which gets a copy.
         batch_sizes: for each mode its global batch size, or None.
-        batch_axis: axis of the rows for each tensor of (features, labels); None for 0.
+        batch_axis: axis of the rows for each tensor of (features, labels); None for axis 0.
         is_plain: whether this is for an Estimator, which adds nothing to params and does not require input_fn to take them.
     """
 

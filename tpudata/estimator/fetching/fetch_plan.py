@@ -40,7 +40,7 @@ class Timing:
     """
 
     def __init__(self, blueprint: Blueprint, host_writes: Collection[tf.Operation] | None = None) -> None:
-        self.is_on_devices = host_writes is not None  # With plain TensorFlow, the step itself writes.
+        self.is_on_devices = host_writes is not None  # None with plain TensorFlow, whose step writes summaries itself.
         self._write_names = {operation.name for operation in host_writes or ()}
         self._graph = blueprint.graph
         self._input_names = {placeholder.op.name for placeholder in blueprint.placeholders}

@@ -38,7 +38,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     Args:
         call_input_fn: function that returns input_fn's dataset for a call.
         deployment: deployment of the mode.
-        batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for 0.
+        batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for axis 0.
 
     Raises:
         ValueError: batch_axis does not fit; or, with several replicas, a feature or label has no static shape or not

@@ -158,7 +158,16 @@ class Runtime:
 
 
 def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
-    """Return the host's copies of the variables; with jax's devices, they record which values are newer on the devices."""
+    """Return the object that copies the devices' values to the host's variables when asked; this function copies nothing.
+
+    Args:
+        topology: devices that run the steps.
+        variables: the host's `tf.Variable`s by name; the store adds them later.
+
+    Returns:
+        With jax's devices, a DeviceVariables, which holds the devices' values and knows which ones are newer than the host's.
+        Otherwise an OnlyOnHost, which does nothing, since TensorFlow's steps use the variables themselves.
+    """
     if not topology.devices:
         return OnlyOnHost()
     from tpudata.devices.spmd.mesh import make_mesh

@@ -77,6 +77,7 @@ class WarmStartSettings(NamedTupleMethods):
             CheckpointError: there is no checkpoint, or its index cannot be read.
         """
         path = self.ckpt_to_initialize_from
+        # If `path` is the folder of a SavedModel, its variables are a checkpoint.
         saved_model = tf.io.gfile.join(path, *_SAVED_MODEL_VARIABLES)
         if tf.io.gfile.exists(f"{saved_model}.index"):
             return Checkpoint.open(saved_model)

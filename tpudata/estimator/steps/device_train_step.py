@@ -161,7 +161,8 @@ class DeviceTrainStep(TrainStep):
 
         def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             batch, feeds = structure.pack(tensors[:num_batch_tensors]), tensors[num_batch_tensors:]
-            # A fetched tensor of a summary must have its value, so recording is always on; the host writes the summaries.
+            # The step writes no tf.summary: the host does, after the loop, from tensors that it fetches from the last step.
+            # model_fn may compute such a tensor only while tf.summary records, so recording is on in every step.
             records_summaries = tf.constant(True)
             loss, fetched, host_tensors = step(replica, records_summaries, batch, self._variables_by_name, feeds)
             return [loss, *fetched, *tf.nest.flatten(host_tensors)]

@@ -56,7 +56,9 @@ class Step:
         self._traced = traced
         self._topology = topology
         self._copies = store.copies
+        # Names of the variables to which a step of evaluation or prediction assigns.
         self._writes: frozenset[str] = frozenset()
+        # Whether the hooks or the scaffold of an earlier run may have added operations to the scratch graph.
         self._had_additions = False
         # Local variables, such as the sums of metrics, belong to one run; the store shares all other variables between the modes.
         local_names = list_local_names(traced)

@@ -24,7 +24,7 @@ def check_input(
     Args:
         element_spec: spec of the elements.
         deployment: deployment of the mode.
-        batch_axis: axis of the rows for each tensor; None for 0.
+        batch_axis: axis of the rows for each tensor; None for axis 0.
         report: function that adds a finding.
 
     Returns:

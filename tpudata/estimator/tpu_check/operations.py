@@ -126,6 +126,7 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
         Operations of the outermost graph that a TPU rejects, or that contain such an operation.
     """
     unsupported_operations: set[tf.Operation] = set()
+    # Types of the rejected operations by (line of the program, reason, fix).
     missing_types: dict[tuple[str, str, str], list[str]] = {}
     for operation, outermost in graph.iterate_all():
         code_line = find_code_line(operation)
@@ -174,6 +175,7 @@ def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
             "use tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
         )
     dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
+    # XLA drops assertions with their texts. Operations inside a loop or condition are checked one by one, so it may pass strings.
     if tf.string in dtypes and operation_type not in ("Assert", *_LOOPS):
         return (
             "works on strings, which a TPU does not have",

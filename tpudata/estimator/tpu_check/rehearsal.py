@@ -216,6 +216,7 @@ class _ModeRehearsal:
         """Call model_fn in a scratch graph, and return the traced model; report a finding and return None if it raises an error."""
 
         def call_model(features: Tensors, labels: Tensors) -> ModelSpec:
+            # As in a run on a TPU, where even a single core sums dense gradients.
             tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self._runtime.user_model.call_model(features, labels, self._runtime.make_deployment(self._mode))
 

@@ -48,9 +48,9 @@ class Findings(list[Finding]):
             feeding: measured rate of feeding to compare the costs with, or None.
 
         Returns:
-            `tpu` (null without costs): `name`, `chips`, `hosts`, `replicas`, `flops` and `bandwidth` a second and bytes of `hbm`
-            of a chip, their `source`, `compiler` and `effort`; `steps`: `StepCost.to_json` of each, with `feeding`
-            (`FeedingRate.compare`) or null; and `findings`, the fields of each.
+            `tpu` (null without costs): `name`, `chips`, `hosts` and `replicas` of the slice; `flops` (a second), `bandwidth` (bytes
+            a second) and `hbm` (bytes) of a chip, with their `source`; `compiler` and `effort`. `steps`: `StepCost.to_json` of
+            each, with `feeding` (`FeedingRate.compare`) or null. `findings`: the fields of each.
         """
         steps = [
             {**cost.to_json(), "feeding": None if feeding is None else feeding.compare(cost)} for cost in self.costs

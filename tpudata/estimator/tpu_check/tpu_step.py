@@ -129,7 +129,7 @@ class TPUCompilation:
 
 
 def _export_part(traced: TracedModel, part: StepPart, iterations: int) -> DeviceLoop:
-    """Export the program that runs a part of a step: in training a loop, otherwise one call.
+    """Export the program that runs a part of a step: a loop of up to `iterations` whole training steps, otherwise one call.
 
     Raises:
         ModelFnValueError: TensorFlow cannot lower the part.

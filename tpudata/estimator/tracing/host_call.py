@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class HostCall:
-    """A host_fn, built for the tensors of all replicas, concatenated along their first axis.
+    """A host_fn, built for the tensors of the replicas of this process, concatenated along their first axis.
 
     Its writers write to one file for as long as the model exists.
 

@@ -63,7 +63,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Sequence[tf.Variable] | None = None, **kwargs: object
     ) -> list[GradientAndVariable]:
-        """Return (gradient, variable) pairs of this replica's share of the loss, or with a Keras optimizer of its loss.
+        """Return (gradient, variable) pairs: gradients of this replica's share of the loss, or of its loss for a Keras optimizer.
 
         Arguments are those of v1 optimizers. The gate GATE_OP, v1's default, is treated as GATE_NONE. GATE_OP prevents an update of
         a variable while other gradients are computed from it, which cannot happen with resource variables, and keeps operations
@@ -111,6 +111,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     def _sum_over_replicas(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
         """Return the pairs with gradients summed over the replicas; None stays None."""
         count, share = num_replicas(), self._find_share()
+        # Several replicas sum dense gradients; DENSE_GRADIENTS lets a single core of a TPU compute like them.
         if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
             pairs = [(_make_dense(gradient), variable) for gradient, variable in pairs]
         if self._is_keras and share != 1.0:  # For v1 optimizers, compute_gradients multiplies the loss by the share.

@@ -258,11 +258,11 @@ class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore
         del session
         checkpoint = checkpoints.find_latest(self._model_dir)
         if checkpoint is not None and global_step_value != self._start_step:
-            with eager_mode():
+            with eager_mode():  # The hook calls from within a graph.
                 self._checkpointing.call_follower(checkpoint)
 
     def end(self, session: tf.compat.v1.Session, global_step_value: int) -> None:
         """Let the follower handle the last checkpoint."""
         del session, global_step_value
-        with eager_mode():
+        with eager_mode():  # As in `after_save`.
             self._checkpointing.finish_follower()

@@ -26,6 +26,7 @@ def count_examples(runtime: Runtime, element_spec: Specs) -> int | None:
     # An element is (features, labels) or features, whose tensors have the same number of rows.
     sizes = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
     rows = sizes.pop() if len(sizes) == 1 else None
+    # Without a batch size, each process has one replica.
     return None if rows is None else int(rows) * runtime.peers.count
 
 
