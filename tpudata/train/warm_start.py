@@ -144,7 +144,8 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     """Return the names of the last layer's variables: the variables in the scope of the last variable.
 
     If the last variable has no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more
-    dimensions; or after the kernel before it, if biases come before their kernels, as the model's first variable then shows.
+    dimensions. If the model begins with a bias and ends with a kernel, biases come before their kernels, and the layer begins
+    after the last kernel but one. Without kernels, the layer is the last variable.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.
