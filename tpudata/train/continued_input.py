@@ -68,6 +68,7 @@ class ContinuedInput:
         dataset = dataset.rebatch(rows.total, drop_remainder=True)
         if rows.count < rows.total:
             dataset = dataset.map(take_host_rows)
+        # A host with several replicas feeds a batch for each of them in a step.
         if rows.batch_size < rows.count:
             dataset = dataset.rebatch(rows.batch_size, drop_remainder=True)
         # rebatch forgets that the data is endless.

@@ -1,4 +1,7 @@
-"""The modes of `tpudata train`: a function for each, from a job to its outcome."""
+"""The modes of `tpudata train`: a function for each, from a job to its outcome.
+
+Each function gets the path of the checkpoint that --checkpoint names, or None for the newest.
+"""
 
 from __future__ import annotations
 

@@ -98,6 +98,7 @@ class StackFeed:
     ) -> None:
         self.element_spec = dataset.element_spec
         specs = [spec for spec in tf.nest.flatten(self.element_spec) if isinstance(spec, tf.TensorSpec)]
+        # Bytes of a step on one device, which gets one element.
         step_bytes = sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
         self.capacity: int = max(1, min(capacity, stack_bytes // max(step_bytes, 1)))
         self.endless = endless

@@ -55,6 +55,7 @@ class StackLayout:
         """
         import jax
 
+        # Otherwise jax would make 64-bit numbers 32-bit ones.
         with jax.enable_x64(True), jax.profiler.TraceAnnotation("tpudata: place a stack"):
             return [self._place_tensor(index, columns) for index in range(len(self._specs))]
 

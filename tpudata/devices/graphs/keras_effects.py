@@ -38,7 +38,7 @@ def find_keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operati
 
     Args:
         graph: graph of a step, whose operations have the tracebacks of the code that made them.
-        names: operation names in the KERAS_UPDATES collections of its traces.
+        names: names in the graph's collection KERAS_UPDATES: operations whose tracebacks may not show Keras.
     """
     updates = set(names)
     return [

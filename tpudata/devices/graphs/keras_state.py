@@ -33,7 +33,7 @@ def is_keras_seed(name: str, dtype: tf.DType) -> bool:
 
 @contextlib.contextmanager
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
-    """Reset Keras' numbers of names and its random draws inside the context, and restore them afterwards.
+    """Reset the numbers in Keras' automatic names and its random draws inside the context, and restore both afterwards.
 
     The numbers do not change if Keras is not imported, or if its version stores them elsewhere.
 

@@ -76,8 +76,8 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
     ) -> Tensors:
         """Call `merge_fn` with a strategy and this replica's arguments, outside of the replica's context.
 
-        Functions of MERGING_MODULES get the outer strategy, under which they reduce nothing, unless their first argument is a
-        variable whose assignments are reduced. These and all other functions get the strategy of the replicas.
+        Functions of MERGING_MODULES get the outer strategy, under which they reduce nothing. If their first argument is a variable
+        whose assignments are reduced, they get the strategy of the replicas, as all other functions do.
         """
         # A moving average passes its variable first. Other modules may pass anything, so their arguments are not looked at.
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):

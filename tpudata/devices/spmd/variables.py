@@ -1,7 +1,8 @@
 """Variables on the devices, next to their copies on the host.
 
 Steps change the copies on the devices; checkpoints, hooks and scaffolds read and write `tf.Variable`s on the host. A value is
-transferred when the other side needs it.
+transferred when the other side needs it, under `enable_x64`: otherwise jax would make 64-bit numbers, such as the global step,
+32-bit ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

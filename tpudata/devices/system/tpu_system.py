@@ -154,6 +154,7 @@ class TPUSystem:
             self._make_replica_spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True)
         )
         key = (function, jax.tree.structure(args), specs, splits, devices)
+        # Otherwise jax would make 64-bit arguments and variables 32-bit ones.
         with jax.enable_x64(True):
             compiled = self._functions.get(key) or self._compile_function(*key)
             if device is not None and self.num_hosts > 1 and compiled.writes:

@@ -100,6 +100,7 @@ def export_loop(
         donate_argnums=donated,
         keep_unused=True,
     )
+    # Otherwise jax would make 64-bit numbers, such as the global step, 32-bit ones.
     with jax.enable_x64(True):
         exported = export.export(flat_function, platforms=["tpu"])(
             *(

@@ -85,7 +85,7 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     Args:
         output_gradients: gradients of the outputs, [steps, batch, units].
         cells: the cell's states, [steps, batch, units].
-        gates: the gates after their activations, [steps, batch, 4 * units].
+        gates: the gates after their activations, [steps, batch, 4 * units], in the order of `lstm_cell`.
         kernel: the recurrent kernel, [units, 4 * units].
     """
     steps, units = cells.shape[0], kernel.shape[0]

@@ -43,6 +43,7 @@ class EarlyStopping:
         # Without a goal, accuracies are better if they are higher, and other metrics, such as losses, if they are lower.
         default_goal = "max" if "accuracy" in metric else "min"
         self._is_max = (options.early_stop_goal or default_goal) == "max"
+        # Later steps are of earlier runs, whose checkpoints are gone.
         self.values = {
             evaluated_step: value for evaluated_step, value in self._read_values().items() if evaluated_step <= step
         }

@@ -88,7 +88,7 @@ def write_predictions(
 
 
 def _read_label(stored_values: Sequence[Any], label: Feature) -> Any:
-    """Return the true label of a record: one number, or a list if the record has several numbers or no number.
+    """Return the true label of a record: one value, or a list if the label has a shape or the record has no value.
 
     Args:
         stored_values: values of the feature in the record; [] if the record lacks it.

@@ -183,6 +183,7 @@ class DrawRewriter:
 
     def _return_arguments(self, function: FunctionDef) -> None:
         """Add the next iteration's position and the replica to the results of a loop's body, which returns all its arguments."""
+        # No node calls the next iteration: this node, which is not part of the graph, only lends the position its name.
         nodes = self._derive_position(tf.compat.v1.NodeDef(name="tpudata_next"), _IN_FUNCTION)
         function.node_def.extend(nodes)
         for name, output in ((_POSITION, _IN_FUNCTION.name_output(nodes[-1].name)), (_REPLICA, _REPLICA)):
@@ -206,7 +207,7 @@ def _add_arguments(function: FunctionDef) -> None:
 
 
 def _rename_read_outputs(function: FunctionDef, state_reads: Iterable[str]) -> None:
-    """Adapt inputs of nodes and results to reads of states that became calls: a call's output is "output", a read's was "value".
+    """Rename inputs and results that refer to reads of states, which are calls now: their output "value" has become "output".
 
     Args:
         function: the function, which is changed.

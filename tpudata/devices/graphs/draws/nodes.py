@@ -99,7 +99,10 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
 
 
 def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return a node that reads the stored state and a call, with the old name, that shifts it by the replica; and its function."""
+    """Return the two nodes that replace a read of a random state, and the function that the second of them calls.
+
+    The first node reads the stored state. The second has the old name, and shifts the state by the replica.
+    """
     assert scope.replica is not None  # A session's draws shift no state.
     stored_state = type(node).FromString(node.SerializeToString())
     stored_state.name = f"{node.name}/stored"

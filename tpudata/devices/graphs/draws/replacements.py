@@ -28,7 +28,10 @@ _ops = tf.raw_ops
 
 
 def _draw_classes(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
-    """Draw class indices [rows, samples] by the Gumbel-max trick: the largest sum of logit and Gumbel noise."""
+    """Draw class indices [rows, samples] by the Gumbel-max trick: the largest sum of logit and Gumbel noise.
+
+    `data` holds the logits [rows, classes] and the number of samples; see `_DRAWS` for the arguments.
+    """
     logits, samples = data
     shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
     noise = -tf.math.log(-tf.math.log(_ops.StatelessRandomUniformV2(shape=shape, dtype=tf.float32, **keys)))
@@ -36,7 +39,7 @@ def _draw_classes(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str,
 
 
 def _shuffle_rows(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
-    """Return the rows of a tensor in random order: sorted by random numbers."""
+    """Return the rows of `data[0]` in random order: sorted by random numbers; see `_DRAWS` for the arguments."""
     sort_keys = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
     return tf.gather(data[0], tf.argsort(sort_keys))
 
