@@ -14,7 +14,7 @@ PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 def without_autograph(function: _Function) -> _Function:
     """Return a function that AutoGraph does not convert. It must not branch or loop on tensors in Python.
 
-    To convert the functions of the first dataset would take a second.
+    AutoGraph would take a second to convert the functions of the first dataset that a process makes.
     """
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
     return unconverted
@@ -54,7 +54,7 @@ def cast_to_int32(name: str, value: tf.Tensor) -> tf.Tensor:
 def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Return how many of ascending numbers are at most each value.
 
-    For one row, `tf.searchsorted` from the right gives the same with four times the operations, each of which takes time at the
+    `tf.searchsorted(ascending, values, "right")` gives the same with four times as many operations, each of which takes time at the
     start of every pass.
 
     Args:

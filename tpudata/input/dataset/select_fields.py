@@ -127,7 +127,7 @@ def _choose_features(
     """
     fed = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
-    # Without a layout of ours, all features but label and weight are fed.
+    # `fed` is None without a layout of ours: then all features but label and weight are fed.
     if not chosen and label is not None and fed is None:
         raise FeatureError(
             f"Nothing is left to feed a model: the label is {label.name!r}, and the records have no other feature"

@@ -89,7 +89,12 @@ class FixedExamples:
         return matrix, narrow, tf.logical_and(is_same, tf.reduce_all(tf.equal(tf.strings.length(serialized), size)))
 
     def _decode_columns(self, matrix: tf.Tensor, narrow: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return columns [n, *field.shape] by feature name from records with the template's layout; int64 as int32."""
+        """Return columns [n, *field.shape] by feature name from records with the template's layout; int64 as int32.
+
+        Args:
+            matrix: all bytes of the records, as `_split_bytes` returns them.
+            narrow: their keys, lengths and varints, likewise.
+        """
         return {
             field.feature.name: self._decode_varints(narrow, field)
             if field.feature.kind == "int64"
@@ -98,7 +103,12 @@ class FixedExamples:
         }
 
     def _decode_varints(self, narrow: tf.Tensor, field: Field) -> tf.Tensor:
-        """Return whole numbers, int32 [n], from their varints: digits of 7 bits, the lowest first, one a byte."""
+        """Return whole numbers, int32 [n], from their varints: digits of 7 bits, the lowest first, one a byte.
+
+        Args:
+            narrow: the bytes in `_narrow_ranges` of each record, uint8 [n, count].
+            field: field of the numbers.
+        """
         position = self.positions[field.feature.name]
         ranges_before = [bounds for bounds in self._narrow_ranges if bounds[0] < position.begin]
         # The first byte of the feature's varint, counted among the narrow bytes.
@@ -112,7 +122,12 @@ class FixedExamples:
         return cast_to_int32(field.feature.name, numbers)
 
     def _decode_wide_column(self, matrix: tf.Tensor, field: Field) -> tf.Tensor:
-        """Return the values of a feature that is a block of bytes, [n, *field.shape]; int64 as int32."""
+        """Return the values of a feature that is a block of bytes, [n, *field.shape]; int64 as int32.
+
+        Args:
+            matrix: all bytes of the records, uint8 [n, size].
+            field: field of the values.
+        """
         kind, begin, end = self.positions[field.feature.name]
         values = matrix[:, begin:end]
         dtype = tf.float32 if kind == "float" else tf.as_dtype(field.feature.dtype)

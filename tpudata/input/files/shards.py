@@ -39,7 +39,7 @@ class Shards(SplitFiles):
     frame_bytes: int | None = FRAME_BYTES
 
     def read_records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the records from a run's first wanted one on, to the end of the file."""
+        """Return a dataset of the records from a run's first wanted one to the end of the file; the caller takes `run.count`."""
         records = tf.raw_ops.TFRecordDatasetV2(
             filenames=[run.path], compression_type="", buffer_size=_pick_buffer_bytes(run), byte_offsets=[run.offset]
         )

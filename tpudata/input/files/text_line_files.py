@@ -80,7 +80,7 @@ class TextLines(SplitFiles):
 
     def read_records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the lines of a run, without their line breaks."""
-        # After the last line break, the split has an empty part, which is not among the `count` lines.
+        # `tf.strings.split` returns an empty part after the last line break, which is not among the `count` lines.
         lines = tf.strings.regex_replace(tf.strings.split(run.read_bytes(), "\n"), "\r$", "")
         return tf.data.Dataset.from_tensor_slices(lines[run.skipped : run.skipped + run.count])
 

@@ -157,7 +157,7 @@ class Records:
         return FileRanges(self._readable_records, self.plan, self._is_decoded, keep)
 
     def _read_all(self) -> tf.data.Dataset:
-        """Return a dataset of one element, all records, which the dataset keeps in memory once they are read."""
+        """Return a dataset of one element, all records; once they are read, the dataset keeps them in memory."""
         order, rows = EvaluationOrder(self.plan.chunks, self.count), Rows.all(self.count)
         return order.read_pass(self._open_file_ranges(order, rows), HostPart(rows, start_step=0)).cache()
 

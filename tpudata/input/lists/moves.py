@@ -97,6 +97,7 @@ def _move_table(
     is_real = tf.sequence_mask(count, table.length)
     if table.boxes:
         boxes, is_visible = _move_boxes(_stack_boxes(table, columns), moves, least_visible)
+        # Boxes are one column of four numbers, or four columns.
         columns |= dict(zip(table.boxes, [boxes] if len(table.boxes) == 1 else tf.unstack(boxes, axis=2), strict=True))
         is_kept = is_visible & is_real
         # Move the kept boxes to the front, in their order.

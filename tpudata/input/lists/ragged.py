@@ -76,6 +76,7 @@ def pad_columns(
         padded = rows.with_values(values).to_tensor(field.padding.value, shape=(None, size))
         columns[field.feature.name] = tf.reshape(padded, (-1, *field.shape))
     for field in fields:
+        # `counts` is the key of the lists whose entries the field counts.
         if field.counts is not None:
             list_field, lengths = first_fields[field.counts]
             # Lists that are cut have as many entries as their shape.

@@ -64,7 +64,7 @@ class Ranges(Protocol):
         """Return chunks for a host that reads its rows of each batch in order."""
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order and keeps its rows of them."""
+        """Return whether a host reads whole batches in order, of which it then takes only its own rows."""
 
     def make_loader(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
@@ -112,7 +112,7 @@ def compute_batch_positions(batch_size: int, part: HostPart, batch_index: tf.Ten
 
     Args:
         batch_size: rows of the global batch, B.
-        part: the part of the order.
+        part: the part of the order; each step takes `part.per_step` batches of the host.
         batch_index: index of the host's batch, counted from `part.start_step` on.
     """
     rows = part.rows

@@ -80,7 +80,10 @@ class SequentialOrder:
         return take_rows(lambda host_part: self._make_batches(ranges, host_part), ranges, part)
 
     def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-        """Return an endless dataset of (records, extras) of exactly the rows of `part`; `take_rows` chooses them."""
+        """Return an endless dataset of (records, extras) of exactly the rows of `part`.
+
+        If the host reads whole batches, `take_rows` passes a part of whole batches, and then takes the host's rows of each.
+        """
         rows, order = part.rows, self
         if rows.count < rows.total:
             # A host's run of rows begins at another record in each epoch: chunks that are a fraction of it waste little of a read.

@@ -56,7 +56,7 @@ class StreamOrder(TrainingOrder):
             window: records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
             lanes: number of lanes, a divisor of the batch size.
-            max_run: largest number of records of a run.
+            max_run: largest number of records of a run, which are those of a slot that are passed on together; 0 counts as 1.
         """
         stride = batch_size // lanes
         turns_of_window = count_window_turns(window, lanes, stride)
@@ -70,7 +70,10 @@ class StreamOrder(TrainingOrder):
         return self.chunks.firsts[np.isin(self.parts, self.find_slots(rows.first, rows.stop))]
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
-        """Return a dataset of the records of slots from a block on: the next run of each slot in turn."""
+        """Return a dataset of the records of slots from a block on: the next run of each slot in turn.
+
+        A run is `self.run` consecutive turns of a slot.
+        """
         load = ranges.make_loader(ranges.find_read_starts(self.chunks))
         # The slots share the concurrent reads.
         reads_per_slot = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
@@ -110,8 +113,8 @@ class StreamOrder(TrainingOrder):
         turns = block * self.turns + block_turns
         epoch = (slot_numbers + turns * self.lanes) // self.records
         first_turns = tf.maximum(self._find_first_turn(epoch, slot_numbers), block * self.turns)
-        # The block has the first run of each slot, then the second. So find the start of the run of each slot and turn, and then
-        # its index in the run.
+        # The block has the first run of each slot, `self.run` turns, then the second. So find the start of the run of each slot and
+        # turn, and then its index in the run.
         run_begins = (block_turns // self.run * len(slots) + slot_numbers - slots.start) * self.run
         return self._mix_rows(slots, block, first_turns, run_begins + block_turns % self.run)
 

@@ -75,7 +75,10 @@ class Sequences:
         return {**features, TOKEN_WEIGHTS: weights}, tf.concat([next_ids, end], -1)
 
     def _find_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Return for each token but the last whether the next token continues its document: bool [..., L - 1]."""
+        """Return for each token but the last whether the next token continues its document: bool [..., L - 1].
+
+        `self.targets` says what marks padding: a mask, `segment_ids`, or the trailing ids `pad_id`.
+        """
         if self.targets == "mask":
             return tf.cast(features[mask_name(INPUT_IDS)][..., 1:], tf.bool)
         if self.targets == "segments":

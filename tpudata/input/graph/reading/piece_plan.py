@@ -91,6 +91,7 @@ class PiecePlan(ReadPlan):
     def piece_memory(self) -> int:
         """Mean bytes of memory that a piece takes: as fetched, as records, and if it is compressed also unpacked."""
         copies = 1 if self.block_records is None else 2
+        # The last of `sizes.ends` is the bytes of all records, unpacked.
         return self.pieces.mean_bytes + copies * (int(self.sizes.ends[-1]) // len(self.pieces.firsts))
 
     @property

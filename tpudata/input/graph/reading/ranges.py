@@ -49,8 +49,9 @@ class FileRanges:
         return self.plan.choose_host_chunks(rows.count)
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order and keeps its rows of them."""
-        # Cached pieces hold all hosts' rows, so with several hosts each reads whole batches.
+        """Return whether a host reads whole batches in order, of which it then takes only its own rows."""
+        # `keep` wraps a read function in a cache of pieces. A cached piece has the rows of all hosts, so each of several hosts must
+        # read whole batches.
         return self.plan.reads_whole_batches(rows) or (self.keep is not None and rows.count < rows.total)
 
     def make_loader(self, cuts: Integers) -> Load:
@@ -123,7 +124,7 @@ class MemoryRanges:
         return _gather(all_records, tf.gather(elements, positions))
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Return a dataset of the records that the elements number."""
+        """Return a dataset of records, in place of the record numbers that `elements` has."""
         numbered = tf.data.Dataset.zip((elements, *self.memory_datasets))
         return numbered.map(without_autograph(lambda numbers, all_records: _gather(all_records, numbers)))
 

@@ -71,6 +71,7 @@ class RecordReader:
         frames = records.batch(stop - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
         frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), stop - first), message)
+        # None unless the files are plain TFRecords: only their sizes are compared here.
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
             return frames

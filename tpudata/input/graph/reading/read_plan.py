@@ -103,12 +103,16 @@ class ReadPlan:
         return None
 
     def reads_whole_batches(self, _: Rows) -> bool:
-        """Return whether a host that reads in order reads whole batches and keeps its rows of them; False without pieces."""
+        """Return whether a host that reads in order reads whole batches, of which it then takes only its own rows.
+
+        False without pieces.
+        """
         return False
 
     def find_pieces(self, records: Integers) -> Integers:
         """Return the index of the piece of each record number, int64 [n]."""
         assert self.pieces is not None
+        # Pieces count all stored records; a plan for some of them has the numbers of these in `ids`.
         stored = records if self.ids is None else self.ids[records]
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 

@@ -59,6 +59,7 @@ class RecordSizes:
             return sampled + first_kept, bytes_before[sampled], int(bytes_before[-1])
 
         shard_sizes = shards.map(read_sizes)
+        # `totals` are the bytes of the split before each shard and at the end; `ends` are those before each sampled record.
         totals = np.cumsum([0, *(total for _, _, total in shard_sizes)])
         ends = [bytes_before + total for (_, bytes_before, _), total in zip(shard_sizes, totals[:-1], strict=True)]
         return cls(

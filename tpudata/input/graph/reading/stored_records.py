@@ -56,6 +56,7 @@ class StoredRecords:
 
     def describe_location(self, record: int) -> str:
         """Return the file and the byte offset of a record, for messages; in a compressed shard the offset of its block."""
+        # `ids` are the numbers in the split of the records of a subset.
         stored_record = record if self.ids is None else int(self.ids[record])
         segments = cut_into_segments(self._files.dataset, self._files.split, [stored_record])
         segment = int(np.searchsorted(segments.firsts, stored_record, "right")) - 1
@@ -84,6 +85,7 @@ class StoredRecords:
             is_decoded: whether records are decoded, or returned as stored: string [n].
             keep: wrapper that caches the records of ranges; None without a cache.
         """
+        # `ids` are the numbers in the split of the records of a subset.
         stored_cuts = cuts if self.ids is None else self.ids[cuts]
         # Keep the segments for the next call with the same cuts, since making them reads indexes.
         if self._segments is None or self._segments[0] != stored_cuts.tobytes():

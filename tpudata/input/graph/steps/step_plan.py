@@ -68,7 +68,7 @@ class StepPlan:
         """Steps of a batch, or of a part of its rows, after the record steps."""
         options = self.options
         if options.prepares_one_by_one:
-            # The record steps have moved boxes and points before the user's transform.
+            # With a transform, the record steps have already moved boxes and points, before they call it.
             return self._make_move_steps(is_batch=True) if options.transform is None else []
         # Results of the user's parse are fed as they are.
         if options.parse is not None:

@@ -64,8 +64,9 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset of part numbers, `PARTS` of them or `count` if it is more; each worker yields the numbers of its shard.
+    """Return a dataset of part numbers; each worker yields the numbers of its shard.
 
+    There are `PARTS`, or `count` if it is more, so that each of up to `PARTS` workers has one.
     The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
     """
     hint = tf.data.experimental.SHARD_HINT
