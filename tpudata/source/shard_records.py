@@ -62,6 +62,7 @@ class ShardRecords:
         kept_counts = {shard.name: shard.records for shard in dataset.kept(split).shards}
         self.shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept_counts]
         self.runs = [dataset.kept_runs(shard) for shard in self.shards]
+        # Number of records up to the end of each shard, without records in quarantine.
         self._ends = list(itertools.accumulate(kept_counts[shard.name] for shard in self.shards))
         self._paths = [dataset.shard_path(shard) for shard in self.shards]
         self._is_remote = is_remote(self._paths[0])
