@@ -149,6 +149,7 @@ class ShardRecords:
         """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
         ascending = np.asarray(numbers, np.int64)[order]
+        # For each record, the index of its shard in `self.shards`.
         shards = np.searchsorted(self._ends, ascending, "right")
         for shard in np.unique(shards).tolist():
             first, stop = np.searchsorted(shards, (shard, shard + 1)).tolist()
