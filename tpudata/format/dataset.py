@@ -96,6 +96,7 @@ class Dataset:
             names = tuple(data.decode().splitlines())
         except UnicodeDecodeError as error:
             raise CorruptionError(path, error.start, f"the class names are not UTF-8. {_RESTORE}") from None
+        # `manifest.labels` is the number of classes.
         lines = data.splitlines(keepends=True)[: self.manifest.labels]
         # Always False for the manifest of an earlier version, which has no checksum.
         has_written_names = google_crc32c.value(b"".join(lines)) == self.manifest.labels_crc32c

@@ -77,8 +77,12 @@ class ShardQuarantine:
         return sum(stop - first for first, stop, _ in self.records)
 
     def kept_runs(self, records: int) -> npt.NDArray[np.int64]:
-        """Return the runs of records that readers keep of a shard of `records`, each [first, stop): int64 [runs, 2]."""
-        # The runs before, between and after the skipped ones; empty runs are dropped.
+        """Return the runs of records that readers keep of the shard, each [first, stop): int64 [runs, 2].
+
+        Args:
+            records: number of records of the shard, with the skipped ones.
+        """
+        # The runs before, between and after the skipped runs in `self.records`; empty runs are dropped.
         firsts = [0, *(stop for _, stop, _ in self.records)]
         stops = [*(first for first, _, _ in self.records), records]
         runs = [(first, stop) for first, stop in zip(firsts, stops, strict=True) if first < stop]

@@ -142,6 +142,7 @@ def _find_odd_feature(text: str) -> _OddFeature | None:
         count = int(match[2])
         fault = f"has {count_text(count, 'value')}, and not those of shape {match[3]}"
         return _OddFeature(match[1], fault, lambda values: values is not None and len(values) == count)
+    # The message of the reader's own check: the feature, the fault, and the expected number of bytes in it.
     match = texts.CHECKED_BYTES.search(text)
     if match is None:
         return None

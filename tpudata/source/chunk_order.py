@@ -98,7 +98,7 @@ class _Part(NamedTuple):
     def clip_chunk_start(self, chunk_index: int) -> int:
         """Return the position in the line at which the chunk `order[chunk_index]` begins, clipped to the part.
 
-        For `stop`, this is the part's end.
+        If `chunk_index` is the part's `stop`, this is the part's end.
         """
         chunk_start = int(self.ends[chunk_index - 1]) if chunk_index else 0
         return min(max(chunk_start, self.begin), self.end)
@@ -139,6 +139,7 @@ class ChunkOrder:
         self._lanes, self._rows = lanes, rows
         self._window_chunks = window_chunks
         total = int(table.counts.sum())
+        # Position in the line at which the host's records begin.
         self._begin = total * host_index // host_count
         self.epoch_records = total * (host_index + 1) // host_count - self._begin
         # Cached, since neighbouring positions ask for the same epochs and lanes.

@@ -23,6 +23,7 @@ class Readers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        # The process that the pool's threads run in.
         self._owner = os.getpid()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
@@ -31,6 +32,7 @@ class Readers:
 
     def close(self) -> None:
         """Cancel the calls that have not begun."""
+        # After a fork, the threads are the parent's.
         if self._pool is not None and self._owner == os.getpid():
             self._pool.shutdown(wait=False, cancel_futures=True)
 

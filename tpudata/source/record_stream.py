@@ -88,7 +88,9 @@ def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, 
     if first_record == len(records):
         return
     first_shard, start = records.locate(first_record)
+    # Indices in `records.shards` of the shards whose index files have not been requested.
     shards = iter(range(first_shard, len(records.shards)))
+    # The requested ones, each with the future of the content of its index file.
     index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shards, _INDEXES_AHEAD))
     while index_reads:
         shard, read = index_reads.popleft()

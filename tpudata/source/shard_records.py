@@ -62,6 +62,7 @@ class ShardRecords:
         kept_counts = {shard.name: shard.records for shard in dataset.kept(split).shards}
         self.shards = [shard for shard in dataset.manifest.split(split).shards if shard.name in kept_counts]
         self.runs = [dataset.kept_runs(shard) for shard in self.shards]
+        # Number of records up to the end of each shard, without records in quarantine.
         self._ends = list(itertools.accumulate(kept_counts[shard.name] for shard in self.shards))
         self._paths = [dataset.shard_path(shard) for shard in self.shards]
         self._is_remote = is_remote(self._paths[0])
@@ -148,6 +149,7 @@ class ShardRecords:
         """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
         ascending = np.asarray(numbers, np.int64)[order]
+        # For each record, the index of its shard in `self.shards`.
         shards = np.searchsorted(self._ends, ascending, "right")
         for shard in np.unique(shards).tolist():
             first, stop = np.searchsorted(shards, (shard, shard + 1)).tolist()

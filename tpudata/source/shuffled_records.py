@@ -138,6 +138,7 @@ class ShuffledRecords:
         self._readers = Readers()
         # By lane, the windows in memory, in order: at most the window before the current one, the current one, and the next one.
         self._lanes: dict[int, _Lane] = {}
+        # Number of records that were requested after their window was dropped, and whether a warning about them was logged.
         self._late_records = 0
         self._is_warned = False
 

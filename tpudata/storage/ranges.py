@@ -69,6 +69,7 @@ def folder_ranges(folder: str, *, deep: bool) -> Iterator[Range]:
         StorageError: the folder cannot be listed. An object store has one range for a folder that does not exist.
     """
     storage = storage_for(folder)
+    # A storage that lists folder by folder is cut between the names in the folder itself.
     names = storage.cuts(folder, deep=deep and storage.lists_deep)
     for start, stop in itertools.pairwise(["", *names, None]):
         # Only the last stop is None; mypy cannot know that.

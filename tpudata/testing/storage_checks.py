@@ -80,6 +80,7 @@ class _StorageCheck:
     def check_reading(self) -> None:
         """Check that every way of reading returns the bytes that were written, even in many threads."""
         storage, path = self._storage, self._file
+        # `size` is only the probable size, so a wrong one must not change the result.
         for size in (None, len(_DATA), 1, 2 * len(_DATA)):
             self._require(storage.read(path, size) == _DATA, f"`read` with size={size} does not return the whole file.")
         for (offset, length), is_checked in itertools.product(_RANGES, (False, True)):

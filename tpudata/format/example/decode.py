@@ -84,8 +84,10 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
 def _parse_entry(entry: memoryview) -> tuple[str, Value]:
     """Return the name and the values of a map entry.
 
+    As protobuf defines it, a missing key stands for the name "", and a missing value for an empty list.
+
     Raises:
-        ValueError, IndexError: the entry is not one key and one value, or is damaged.
+        ValueError, IndexError: the entry has two keys, two values or another field, or is damaged.
     """
     key: memoryview | None = None
     value: memoryview | None = None

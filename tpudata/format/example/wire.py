@@ -92,7 +92,7 @@ def read_varint(data: memoryview, position: int) -> tuple[int, int]:
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            # As a parser of protocol buffers, drop the bits of the tenth byte above 64.
+            # As parsers of protocol buffers do, drop the bits beyond 64, which the tenth byte may have.
             return value & (2**64 - 1), position
         shift += 7
         if shift > 63:

@@ -139,7 +139,7 @@ def count_entries(feature: Feature, values: Value | Sequence[object]) -> int:
         feature: the feature.
         values: its values in the record; bytes of the entries if its encoding is `raw`.
     """
-    # Further sizes that vary, and 0, count as 1: lists of such entries cannot be divided.
+    # A further size that varies, or is 0, counts as 1, since the number of values cannot be divided by it.
     entry_size = math.prod(size or 1 for size in feature.shape[1:])
     if feature.encoding == "raw":
         entry_size *= np.dtype(feature.dtype).itemsize

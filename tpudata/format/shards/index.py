@@ -182,7 +182,7 @@ class ShardIndex:
             raise CorruptionError(path, 0, f"not the index of a shard: {error}. {_RESTORE}") from None
         try:
             summary = parse_json(body[len(body) - summary_bytes :])
-            # An object, nested no deeper than `Anything` allows.
+            # An object, nested no deeper than `Anything` allows. Messages call it "it".
             Plain((dict,)).check("it", summary)
             Anything().check("it", summary)
         except ValueError as error:

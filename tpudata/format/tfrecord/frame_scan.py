@@ -69,7 +69,7 @@ def scan_frames(
 
     Args:
         file: the TFRecord file, as it was listed.
-        starts: is extended with the offsets.
+        starts: an empty array, which is extended with the offsets.
         read_bytes: bytes of a read.
         large_bytes: mean size of records, in bytes, from which on only headers are read; None chooses by the storage.
 

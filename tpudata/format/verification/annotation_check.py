@@ -49,7 +49,12 @@ class AnnotationCheck:
 
 
 def _describe_lengths(prefix: str, lengths: Mapping[str, int]) -> str:
-    """Return a description of lists of different lengths by the first list and the first that differs from it."""
+    """Return a description of lists of different lengths by the first list and the first that differs from it.
+
+    Args:
+        prefix: common beginning of the lists' names, such as `image/object`; may be empty.
+        lengths: number of entries of each list, by name.
+    """
     (first, length), *others = lengths.items()
     other, other_length = next((name, size) for name, size in others if size != length)
     table = f" of {prefix!r}" if prefix else ""

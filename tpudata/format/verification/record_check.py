@@ -122,6 +122,7 @@ class _FeatureCheck:
         if self.feature.encoding == "raw":
             return self._find_raw_problem(values)
         count = len(values)
+        # `unit` is the product of the sizes that are fixed.
         if count != self.unit and not self._is_allowed_multiple(count):
             return Problem(f"has {count} values, which do not match the manifest's shape {self._shape}")
         for value in values:
@@ -146,7 +147,7 @@ class _FeatureCheck:
         return None
 
     def _is_allowed_multiple(self, count: int) -> bool:
-        """Return whether a dimension that varies allows this number of values, or of bytes for raw values."""
+        """Return whether a dimension that varies allows this number of values, or of bytes for raw values: a multiple of `unit`."""
         if not self.repeats:
             return False
         # If a fixed dimension is 0, the list is always empty.

@@ -188,6 +188,7 @@ class ShardWalk:
         yield self._report_damage(
             self.offset, f"record {self._next_record} begins here, by the index it begins at byte {expected_start}"
         )
+        # The next records are read without the index; in a compressed file, up to the end of the block.
         self._index = None
         return None
 

@@ -162,6 +162,7 @@ def _read_intact_labels(folder: str, manifest: Manifest) -> list[str] | None:
     if manifest.labels is None or storage.stat(path) is None:
         return None
     data = storage.read(path)
+    # The manifest has only the number of class names, in `labels`, and their checksum.
     is_intact = manifest.labels_crc32c in (None, google_crc32c.value(data))
     names = data.decode(errors="replace").splitlines()
     return names if is_intact and len(names) == manifest.labels else None

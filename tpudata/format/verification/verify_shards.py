@@ -43,6 +43,7 @@ def find_shard_defects(
     process_count = limit_workers(workers, len(shards))
     with concurrent.futures.ProcessPoolExecutor(process_count, context, _tie_to_parent, (reader,)) as pool:
         try:
+            # Start the processes with signals blocked: a signal would end a half-started one with a traceback.
             with defer_signals():
                 defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
             for shard, defects in zip(shards, defects_by_shard, strict=True):
@@ -60,7 +61,12 @@ def find_shard_defects(
 
 
 def _tie_to_parent(lifeline: Connection) -> None:
-    """Make this worker process end with the process that started it, or by SIGTERM; Ctrl-C, which reaches both, stays blocked."""
+    """Make this worker process end with the process that started it, or by SIGTERM; Ctrl-C, which reaches both, stays blocked.
+
+    Args:
+        lifeline: reading end of a pipe without data: it finds the end of file when the starting process closes its end or dies.
+    """
+    # `defer_signals` blocked both signals when this process started.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     watch(lifeline.fileno(), functools.partial(os._exit, TpudataError.exit_code))
 

@@ -87,6 +87,6 @@ class _Connection:
 
 
 def _add_connection_class(pool: Any) -> Any:
-    """Return a subclass of a class of pools whose connections are also `_Connection`s."""
+    """Return a subclass of `pool`, a class of connection pools; its connections are also `_Connection`s."""
     connection = type(pool.ConnectionCls.__name__, (_Connection, pool.ConnectionCls), {})
     return type(pool.__name__, (pool,), {"ConnectionCls": connection})

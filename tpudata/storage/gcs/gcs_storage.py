@@ -41,7 +41,7 @@ class GcsStorage(CheckedStorage):
     Args:
         policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
         part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
-        range_names: most names of a range that `cuts` does not cut again.
+        range_names: most names of a folder, or of a range of it, that `cuts` leaves whole; a larger one is cut if its names allow.
     """
 
     def __init__(
@@ -51,7 +51,13 @@ class GcsStorage(CheckedStorage):
 
 
 class _GcsObjects:
-    """The calls of the JSON API; `ObjectStore` describes them."""
+    """The calls of the JSON API; `ObjectStore` describes them.
+
+    Args:
+        transport: sends the requests.
+        part_bytes: as for `GcsStorage`.
+        range_names: as for `GcsStorage`.
+    """
 
     has_checksums = True
     lists_deep = True

@@ -109,7 +109,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
         transport: sends the requests.
         folder: folder whose names are cut.
         deep: count all objects below it, and no folders.
-        range_names: most names of a range that is not cut again.
+        range_names: most names of a folder, or of a range of it, that is left whole; a larger one is cut if its names allow.
     """
     _, folder_name = split_path(folder)
     prefix_length = len(folder_name.rstrip("/")) + 1 if folder_name else 0

@@ -135,6 +135,7 @@ class Transport:
 
     def check_address(self, address: str) -> None:
         """Raise UnprovenError if an address in an answer has another scheme, host or port than the store."""
+        # The URL is not used: `make_url` raises the error.
         self._client.make_url(address)
 
 

@@ -164,6 +164,7 @@ class ObjectWriter(io.RawIOBase):
         if answered is not None and self._matches_data(answered):
             return
         stored = self._describe()
+        # The object that existed before the upload is still there, so the upload made none.
         if stored is None or stored.version == self._generation:
             raise UnprovenError("an answer that an upload is complete, but no object")
         # If the description has no checksum, the checksum that was sent with the data counts: the store has compared it.

@@ -30,7 +30,6 @@ _FIXES = {
     errno.EIO: DISK_FIX,
     errno.ESTALE: "The file server has replaced the file: run again.",
 }
-# For ENOENT while a file is written: its folder was made just before.
 _REMOVED = "It was removed during writing: let no other job write there at the same time."
 
 
@@ -42,6 +41,7 @@ def make_storage_error(action: str, path: str, error: OSError) -> StorageError:
         path: path of the file.
         error: the operating system's error.
     """
+    # While a file is written, its folder was made just before, so a missing path means that it was removed.
     fix = _REMOVED if (action, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
     return StorageError(f"{path} could not be {action}: {error.strerror or error}. {fix}".rstrip())
 

@@ -38,7 +38,8 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
 
     Args:
         folder: folder to cut.
-        range_names: about the most names in a range; a folder with more than 32 times as many names has 32 larger ranges.
+        range_names: most names of a folder that is left whole; a larger one is cut once, into ranges of about so many names or
+            fewer. With more than 32 times as many names, it is cut into 32 larger ranges.
         sampled_names: number of names that the cuts are chosen from, more than there are ranges.
 
     Raises:

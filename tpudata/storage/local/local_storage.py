@@ -38,7 +38,8 @@ class LocalStorage:
     """Local files; `Storage` describes the methods.
 
     Args:
-        range_names: number of names above which `cuts` divides a folder into ranges, as for `cut_names`.
+        range_names: most names of a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about so many names
+            or fewer, see `cut_names`.
     """
 
     def __init__(self, *, range_names: int = RANGE_NAMES) -> None:
@@ -253,7 +254,10 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
-    """Replace the content of a file by `new` if it is `old`, and return whether that was done; None means no file."""
+    """Replace the content of a file by `new` if it is `old`, and return whether that was done; None means no file.
+
+    The caller holds the lock of the file's folder.
+    """
     try:
         descriptor = _open(str(target))
     except FileNotFoundError:

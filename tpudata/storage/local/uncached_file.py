@@ -53,7 +53,7 @@ class UncachedFile(io.RawIOBase):
         self._buffer_size = len(buffer)
 
     def fileno(self) -> int:
-        """Return the file's descriptor; `flush` writes the buffer."""
+        """Return the file's descriptor; call `flush` first, since bytes may still be in the buffer."""
         return self._descriptor
 
     def writable(self) -> bool:

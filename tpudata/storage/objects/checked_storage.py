@@ -77,7 +77,7 @@ class CheckedStorage:
         return self._read_part(path, offset, length, version=None, is_checked=is_checked)
 
     def expect(self, path: str, offset: int, length: int) -> None:
-        """Ignore the hint: many threads request read-ahead themselves."""
+        """Do nothing: readers of an object store read ahead in separate threads."""
 
     def open(self, path: str) -> BinaryIO:
         """Open an object for reading, 8 MiB a request; a store with versions reads one version, even if another replaces it."""

@@ -62,7 +62,7 @@ class ObjectStore(Protocol):
 
     @property
     def lists_deep(self) -> bool:
-        """As in `Storage`."""
+        """Whether `scan` and `cuts` take `deep`, see `Storage.lists_deep`."""
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
         """Yield the entries of a folder, as `Storage.scan` does, with the retries of the store."""
