@@ -108,6 +108,7 @@ class SampleReader:
             (content,) = values[self._picture.name]
             self._count_objects(values)
             outline = self._add_picture(content, self._picture, values, classes)
+            # `Outlines.add` returns whether an earlier outline is nearly the same.
             return ContentMatch(_digest(content), outline is not None and self._outlines.add(outline))
         if not self._texts:
             return ContentMatch(_digest(data))
@@ -231,7 +232,11 @@ class SampleReader:
         return ContentMatch(_digest(content.encode()), is_near)
 
     def _add_text(self, text: Text, classes: Sequence[str]) -> None:
-        """Add a text to the texts that are shown, if there is room for it."""
+        """Add a text to the texts that are shown, if there is room for it.
+
+        It counts for the first of its classes. The texts of a class have a limit, texts without a class a larger one, and the
+        number of classes has one, too.
+        """
         texts = self._sample.texts
         name = classes[0] if classes else ""
         most_of_class = _TEXTS_A_CLASS if classes else _TEXTS
