@@ -43,7 +43,10 @@ def new_parser(kind: str) -> FlagParser:
 
 
 def _import_job(kind: str) -> ModuleType:
-    """Import and return the module of the Beam job of a kind of input."""
+    """Import and return the module of the Beam job of a kind of input.
+
+    It imports Beam. Meanwhile, some of Beam's warnings are dropped, and the garbage collector, which would slow the import, is off.
+    """
     with quiet_beam_loading(), uncollected_loading():
         return importlib.import_module(f"beam_jobs.{kind}")
 

@@ -29,5 +29,6 @@ def new_parser(prog: str = "tpudata reshard") -> FlagParser:
 
 
 def _import_job() -> ModuleType:
+    # The module imports Beam: drop some of its warnings, and switch the garbage collector off, which would slow the import.
     with quiet_beam_loading(), uncollected_loading():
         return importlib.import_module("beam_jobs.reshard")

@@ -44,6 +44,7 @@ class FlagParser(argparse.ArgumentParser):
         super().__init__(prog=prog, description=description, allow_abbrev=False)
         help_commands = "; ".join(f"tpudata help {topic}" for topic in topics)
         self.closing = (*closing, *([f"More: {help_commands}"] if help_commands else []))
+        # Names of the boolean flags, which `add_switch` adds.
         self._switches: set[str] = set()
 
     @contextlib.contextmanager

@@ -43,6 +43,7 @@ def describe_machine_error(error: BaseException) -> str:
 
 def describe_machine_error_text(text: str) -> str:
     """Return the message for an error that the machine causes, given the text of its traceback; empty for other errors."""
+    # Without the step that Beam adds to an error, which would be part of the reason or hide the end of the path.
     traceback = _BEAM_STEP.sub("", text)
     if match := _NO_MEMORY.search(traceback):
         return _describe_memory_error(match[0])

@@ -129,7 +129,7 @@ def _report_interrupt(error: KeyboardInterrupt) -> int:
 
 
 def end_with_parent(lifeline: int) -> None:
-    """Let this process, which works for a command, end with its parent.
+    """Let this process, which works for a command, end with its parent; from now on, `owns_process` is true.
 
     Args:
         lifeline: descriptor of the reading end of the parent's lifeline.

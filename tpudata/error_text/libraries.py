@@ -83,7 +83,7 @@ _OPERATION_PLACE = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
 def find_reason(error: Any) -> str:
-    """Return the reason of a tf.errors.OpError in one line, without the place where the operation was built."""
+    """Return the reason of a tf.errors.OpError in one line, without the operation's place in the graph and its type."""
     match = _REASON_IN_SESSION.search(error.message)
     line = match[1] if match else first_line(error.message)
     return _OPERATION_PLACE.sub("", line)

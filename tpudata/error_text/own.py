@@ -21,6 +21,7 @@ def recover_own_error(error: BaseException) -> TpudataError | None:
     """Return the TpudataError that `error` is, was caused by, or quotes in its text; None if there is no such error."""
     own_cause = find_own_cause(error)
     if own_cause is not None:
+        # Beam ends the text of an error with the step that it met, ` [while running 'Read']`.
         return _rebuild(type(own_cause), _WHILE_RUNNING.sub("", str(own_cause)))
     matches = _RAISED.findall(str(error))
     if not matches:

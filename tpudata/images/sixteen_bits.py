@@ -96,6 +96,7 @@ def make_eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
     swapped_image = open_image(data, TIFF)
     tiles: list[Any] = []
     for codec, extents, offset, (raw_mode, *codec_options) in swapped_image.tile:  # type: ignore[attr-defined]
+        # A raw mode, such as `RGB;16L`, ends with the byte order; the X of `RGBX` is a fourth sample that is ignored.
         kind, order = str(raw_mode)[:-1], str(raw_mode)[-1:]
         if not kind.startswith((f"{image.mode};16", "RGBX;16")) or order not in _SWAPPED_ORDERS:
             raise ValueError(f"TIFF of 16 bits a sample with pixels of the kind {raw_mode}; save it as PNG")

@@ -78,13 +78,17 @@ class CallRewriter(Rewriter):
 
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
         """Note a call whose positional arguments mean something else in each API, if the program does not show its API."""
+        # Number of the first arguments that mean the same in both APIs, and the note on more.
         most_positional, text = UNSURE[name]
         is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)
         if len(node.args) > most_positional and is_undecided:
             self.note(node, text)
 
     def _rewrite_batch_and_drop_remainder(self, node: ast.Call, function: ast.Attribute) -> None:
-        """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`."""
+        """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`.
+
+        Another `apply` is left as it is.
+        """
         inner = node.args[0]
         if isinstance(inner, ast.Call) and self.find_path(inner.func) == (
             "contrib",

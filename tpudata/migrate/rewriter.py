@@ -53,6 +53,7 @@ class Rewriter(abc.ABC):
         self.notes: list[tuple[int, str]] = list(plan.notes)
         self.modules: set[str] = set()
         self.old_keras: int | None = None
+        # Names and calls of guarded code stay as they are.
         self.rewritten_ids = {id(node) for node in plan.guarded}
 
     @abc.abstractmethod

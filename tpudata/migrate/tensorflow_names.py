@@ -68,6 +68,7 @@ def _find_unlisted_api(path: Path) -> Api:
     """Return the API of a class or function that v1_names.txt does not list."""
     if path[-1].startswith("_"):
         return Api.UNLISTED
+    # In these parts, TensorFlow 2 has classes of Keras, which the file omits.
     return Api.V2 if path[0] in _KERAS_PARTS else Api.UNKNOWN
 
 

@@ -108,6 +108,7 @@ class SampleReader:
             (content,) = values[self._picture.name]
             self._count_objects(values)
             outline = self._add_picture(content, self._picture, values, classes)
+            # `Outlines.add` returns whether an earlier outline is nearly the same.
             return ContentMatch(_digest(content), outline is not None and self._outlines.add(outline))
         if not self._texts:
             return ContentMatch(_digest(data))

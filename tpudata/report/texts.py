@@ -46,7 +46,7 @@ class TextColumn:
         return b"".join(values.get(self.feature.name, ())).decode("utf-8", "replace")
 
     def read_ids(self, values: _Values) -> tuple[_Ids, int]:
-        """Return the token ids of a record, and how many of them are not padding; without segments, all count."""
+        """Return the token ids of a record, and how many are not padding (segment 0); without segments, all count."""
         ids = _read_integers(values, self.feature)
         if self.segments is None:
             return ids, len(ids)
@@ -87,6 +87,7 @@ def find_text_columns(manifest: Manifest) -> tuple[TextColumn, ...]:
         return (TextColumn(features[_INPUT_IDS], features.get("segment_ids"), features.get("loss_weights")),)
     # The features of other layouts may be anything.
     fed = fed_features(manifest, label_feature(manifest)) if manifest.layout in FED_BY_LAYOUT else []
+    # The ids of a side may also have a fixed length.
     id_features = [f for f in fed if is_sequence(f) or (f.name in _SIDES and "int" in f.dtype)]
     if id_features:
         return tuple(TextColumn(feature, features.get(f"{feature.name}_segment_ids")) for feature in id_features)

@@ -48,6 +48,7 @@ class HuggingFaceTokenizer:
         self._tokenizer = _load_tokenizer(data, path)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        # If this is true, the package encodes the name of a special token as ordinary text.
         self._tokenizer.encode_special_tokens = special_tokens == PLAIN
         # By the largest id, since ids may have gaps; 0 without tokens.
         size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)

@@ -258,7 +258,13 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
 
 
 def _sample_labels(dataset: Dataset, split: str, name: str) -> list[list[int]]:
-    """Return the labels of each of some records of a split, spread evenly."""
+    """Return the labels of each of some records of a split, spread evenly.
+
+    Args:
+        dataset: the dataset.
+        split: name of the split.
+        name: name of the feature with the labels.
+    """
     source = RecordSource(dataset.path, split, decode=None)
     numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _CHECKED_RECORDS)).astype(int)).tolist()
     labels_by_record: list[list[int]] = []

@@ -204,6 +204,7 @@ def _run_probe(limit: int, failure_state: str, *words: str) -> tuple[str, str]:
             failure_state,
             f"the probe ended with exit code {process.returncode}: {error_lines[-1] if error_lines else 'no output'}",
         )
+    # An object with one of four keys, see `tpudata.cli.doctor.probe`.
     answer: dict[str, str] = json.loads(lines[-1])
     if "warning" in answer:
         return WARNING, answer["warning"]

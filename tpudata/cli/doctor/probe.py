@@ -51,6 +51,7 @@ def describe_devices() -> str:
 
 def describe_tpu() -> str:
     """Return a line on the TPU chips of this machine, and their speed; NoTPUError without chips."""
+    # `find_chips` imports jax; the probe ends after it, so the garbage collector may stay off for all of it.
     with quiet_loading(), uncollected_loading():
         return find_chips()
 
@@ -184,7 +185,11 @@ class _SlowError(Exception):
 
 
 def _import_tensorflow() -> Any:
-    """Return the module tensorflow; MissingExtraError if it is not installed."""
+    """Return the module tensorflow, imported without informational lines and, for speed, without garbage collection.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
     with quiet_loading(), uncollected_loading():
         require_tensorflow("tpudata doctor")
         import tensorflow as tf

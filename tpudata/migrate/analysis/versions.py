@@ -51,7 +51,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = load_tensorflow_names()
-    # Guarded code and names from compat.v1 do not decide.
+    # Guarded code, names from compat.v1, and parts of TensorFlow 1 that 2.0 to 2.4 had as well do not decide.
     counted_imports = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
     apis = {names.find_api(path) for path in (*paths, *counted_imports) if not _is_in_early_v2(path)}
     if Api.V1 in apis or _has_v1_keywords(tree, bindings, guarded):
