@@ -145,7 +145,7 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
 
     If the last variable has no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more
     dimensions. A kernel that is the last variable may have its bias directly before it: a vector of the kernel's outputs, if the
-    kernel before has another number of outputs.
+    kernel before has another number of outputs. Without kernels, the layer is the last variable.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.

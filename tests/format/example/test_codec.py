@@ -208,7 +208,7 @@ def test_rejects_a_truncated_example(features: dict[str, Any], data: st.DataObje
 NAMED = (
     "a feature has several lists",
     "packed values in several pieces",
-    "an entry of the map is not one key and one value",
+    "an entry of the map has two keys, two values or another field",
     "a group, which no Example has",
     "a tag that is longer than needed",
     "it is a tf.train.SequenceExample, of which only the context would be read",

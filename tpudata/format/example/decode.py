@@ -97,7 +97,7 @@ def _parse_entry(entry: memoryview) -> tuple[str, Value]:
         elif (number, wire) == (VALUE, LENGTH) and value is None:
             value = entry[begin:end]
         else:
-            raise ValueError("an entry of the map is not one key and one value")
+            raise ValueError("an entry of the map has two keys, two values or another field")
     name = "" if key is None else str(key, "utf-8")
     return name, [] if value is None else _parse_feature(value)
 

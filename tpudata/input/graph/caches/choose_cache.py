@@ -57,7 +57,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     if decoded.load() is None and size > free:
         raise UsageError(
             f"cache={folder!r}: the decoded records of {split!r} take {_format_gb(size)}, and {_format_gb(free)} are free there."
-            " Pass a folder on a larger disk, or a smaller image_size."
+            " Pass a folder on a larger disk, or a smaller images=Images(size=...)."
         )
     return decoded
 
@@ -81,7 +81,8 @@ def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional:
         return MemoryCache()
     raise UsageError(
         f"cache=True: the decoded records of {split!r} take {_format_gb(size)}, more than {MEMORY_SHARE:.0%} of the free memory"
-        f' of {_format_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller image_size.'
+        f' of {_format_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller'
+        " images=Images(size=...)."
     )
 
 
