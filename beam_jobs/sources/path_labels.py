@@ -163,6 +163,7 @@ def _find_problem(text: str, kind: ColumnKind) -> str:
     if kind.kind == STR or (not text and kind.missing is not None):
         return ""
     if kind.kind == INT:
+        # `_fits` returns whether int64 holds the number.
         fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
         return "" if fits else f"is not a whole number: {text!r}"
     # A missing fraction is stored as NaN.

@@ -283,6 +283,7 @@ class ParquetImages(Source):
                         self.options,
                         key,
                         path=unit.path,
+                        # `data` has the bytes. Any offset but WHOLE_FILE makes messages name the row and not the file alone.
                         offset=row,
                         size=len(data),
                         split=unit.split,
