@@ -66,7 +66,8 @@ class PathLabels:
             paths: paths of the pictures; the expression is searched for in the first 10,000.
 
         Raises:
-            UsageError: the first paths do not match, or a declared column is not a group or is of lists.
+            SourceError: the file of `--labels` is invalid.
+            UsageError: none of the first paths matches, or a declared column is not a group or is of lists.
         """
         if options.label_from is None:
             return None

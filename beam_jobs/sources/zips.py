@@ -93,7 +93,7 @@ class Zips(ClassifiedSource):
         """Look at the names of the archives and, for `--label-from`, of their members.
 
         Raises:
-            SourceError: there is no archive, or only some of their names stand for splits.
+            SourceError: there is no archive, only some of their names stand for splits, or the file of `--labels` is invalid.
             CorruptionError: with `--label-from`, one of the first archives is truncated or damaged.
             UsageError: the options assign splits, but the names of the archives stand for splits; or `--label-from`
                 does not fit the first paths, see `PathLabels.find`.

@@ -96,6 +96,7 @@ class MatchedImages(ClassifiedSource):
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
+            SourceError: the file of `--labels` is invalid.
             StorageError: the fixed folder does not exist; raised only with `--label-from` or `--split`, which look at its files.
             UsageError: the options assign splits, but the folders are splits already; or `--label-from` does not fit the first
                 paths, see `PathLabels.find`.

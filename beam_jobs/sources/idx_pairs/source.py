@@ -118,7 +118,7 @@ class IdxPairs(ClassifiedSource):
 
         Raises:
             SourceError: a file has no name of an IDX file, a partner is missing, values are not unsigned bytes, images have an
-                unsupported shape, or the counts of images and labels differ.
+                unsupported shape, the counts of images and labels differ, or the file of `--labels` is invalid.
             CorruptionError: a header is truncated, or a file's size differs from its header.
             UsageError: the options assign splits, but the pairs are of several splits already.
         """

@@ -114,8 +114,8 @@ class ParquetImages(Source):
             files: the files.
 
         Raises:
-            SourceError: there is no column of images or labels, classes of objects have no names, or only some names of files stand
-                for splits.
+            SourceError: there is no column of images or labels, classes of objects have no names, only some names of files stand
+                for splits, or the file of `--labels` is invalid.
             CorruptionError: the first file is truncated or damaged.
             UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """

@@ -106,7 +106,8 @@ class Tars(ClassifiedSource):
             files: the tars.
 
         Raises:
-            SourceError: only some names of tars stand for splits, or `detect_tar_form` rejects the first tar.
+            SourceError: there is no tar, only some of their names stand for splits, `detect_tar_form` rejects the first tar, or the
+                file of `--labels` is invalid.
             CorruptionError: a header is damaged or a tar is truncated.
             UsageError: the options assign splits, but the names of the tars stand for splits; `--label-from` does not fit the first
                 paths, see `PathLabels.find`; there is no column of a declared name; or a flag is for lists.
@@ -234,7 +235,8 @@ class Tars(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.path,
-                    # Also in a compressed tar, whose bytes travel: without an offset, an empty member would mean the whole file.
+                    # Needed for a compressed tar, too, although `data` has the bytes: without data and offset, as an empty member
+                    # would have it, a reference means the whole file.
                     offset=content.member.offset,
                     size=content.member.size,
                     split=split,
