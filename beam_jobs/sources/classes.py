@@ -76,7 +76,7 @@ class Classes:
             rejects_numbers: whether numbers are rejected, because other labels are names; ignored with a file.
 
         Raises:
-            SourceError: as `read_labels`.
+            SourceError: the file of `--labels` is missing or invalid, see `read_labels`.
         """
         if options.labels_file is None:
             return cls(integers=integers, rejects_numbers=rejects_numbers)

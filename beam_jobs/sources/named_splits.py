@@ -234,6 +234,7 @@ class NamedSplits:
         Raises:
             SourceError: the name was not among the first names, and contradicts the decision that they led to.
         """
+        # If the first names were all names (`are_all`), no later name can contradict the decision.
         if not self.are_splits and self.are_all:
             return ""
         split = self.split_of(name)

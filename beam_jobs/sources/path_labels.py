@@ -66,7 +66,8 @@ class PathLabels:
             paths: paths of the pictures; the expression is searched for in the first 10,000.
 
         Raises:
-            UsageError: the first paths do not match, or a declared column is not a group or is of lists.
+            SourceError: the file of `--labels` is invalid.
+            UsageError: none of the first paths matches, or a declared column is not a group or is of lists.
         """
         if options.label_from is None:
             return None
@@ -163,6 +164,7 @@ def _find_problem(text: str, kind: ColumnKind) -> str:
     if kind.kind == STR or (not text and kind.missing is not None):
         return ""
     if kind.kind == INT:
+        # `_fits` returns whether int64 holds the number.
         fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
         return "" if fits else f"is not a whole number: {text!r}"
     # A missing fraction is stored as NaN.

@@ -143,7 +143,7 @@ def _use_as_jax(dataset: Any, devices: int) -> Iterator[Any]:
 def _take_stacks(dataset: Any, devices: int) -> Iterator[Any]:
     """Yield the trainer's stacks of batches on devices, each as often as it has steps.
 
-    In training, one call takes all steps of a stack.
+    A batch of the dataset is for one device: a step takes one for each device. In training, one call takes all steps of a stack.
     """
     import jax
 

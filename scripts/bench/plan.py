@@ -142,7 +142,7 @@ def _report(shards: list[tuple[int, int]], plan: Plan, begin: float) -> None:
 
     Args:
         shards: number and bytes of the references of each shard.
-        plan: the plan.
+        plan: the plan, whose `files` is the number of its references.
         begin: time at which the pipeline began.
     """
     records, sizes = sum(count for count, _ in shards), [size for _, size in shards]

@@ -171,6 +171,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
 
     The graph is the reader's, except that it makes numbers where the reader reads records.
     """
+    # Each slot has the same number of neighbouring rows of every batch, and reads a separate sequence of records.
     slots = order.find_slots(0, order.batch_size)
     if isinstance(order, StreamOrder):
         # The slots take turns, each with its next run.

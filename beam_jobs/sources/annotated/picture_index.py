@@ -47,6 +47,7 @@ class PictureIndex:
                 sizes.append(picture.size)
                 digests.append(_hash_text(make_match_key(picture.key)))
         digest_array = np.array(digests, np.uint64)
+        # Numbers of the pictures in the order of their digests.
         self._rows = np.argsort(digest_array, kind="stable")
         self._digests = digest_array[self._rows]
         self._keys, self._key_ends, self._sizes = bytes(keys), np.array(key_ends, np.int64), np.array(sizes, np.int64)
@@ -55,6 +56,7 @@ class PictureIndex:
         """Return the pictures that a name in an annotation file may refer to."""
         digest = np.uint64(_hash_text(make_match_key(name)))
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
+        # Pictures with the digest of the name's match key; the name itself may fit only some of them.
         candidates = map(self._make_picture, self._rows[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         # If the name is a path, pictures at that path take precedence over others of the same file name.

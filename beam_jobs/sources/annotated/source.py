@@ -169,6 +169,7 @@ class AnnotatedImages(ScannedSource):
 
     def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
+        # A repeat's lists are annotation files here.
         first_path, _ = facts.files[repeat.first_list_index]
         path, _ = facts.files[repeat.list_index]
         # Both annotations may be in one file.

@@ -105,8 +105,8 @@ class ClassFolders(Source):
 
         Raises:
             SourceError: the input has no subfolders, files lie where only folders may, several folders are named after splits
-                and others are not, or a folder's name is not a class of `--labels FILE`, a label of `--label-type int`, or a valid
-                class name.
+                and others are not, the file of `--labels` is invalid, or a folder's name is not a class of this file, a label of
+                `--label-type int`, or a valid class name.
             UsageError: the options assign splits, but the input has split folders.
         """
         subfolders = _list_subfolders(options.input)

@@ -94,7 +94,7 @@ class ImageNet(Source):
 
         Raises:
             SourceError: there are validation images without a file of synsets, a line of this file is not a synset or not
-                one of the classes, or a tar of training images is not a tar of tars.
+                one of the classes, a tar of training images is not a tar of tars, or the file of `--labels` is invalid.
             UsageError: the options assign splits.
         """
         first_entries = list(itertools.islice(lazy_entries(options.input), _MAX_ENTRIES + 1))
@@ -183,7 +183,11 @@ class ImageNet(Source):
             )
 
     def _find_synset(self, name: str, path: str) -> str:
-        """Return the synset of a validation image by the number in its name; BadRecordError if the file has no such line."""
+        """Return the synset of a validation image by the number in its name.
+
+        Raises:
+            BadRecordError: the name is not that of a validation image, or the file of synsets has no line of its number.
+        """
         match = _VALIDATION_NAME.fullmatch(name)
         if match is None or not 0 < int(match[1]) <= len(self.synsets):
             raise BadRecordError(

@@ -96,8 +96,10 @@ class MatchedImages(ClassifiedSource):
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
-            StorageError: the first files are looked at, and the fixed folder does not exist.
-            UsageError: the options assign splits, but the folders are splits already; or as `PathLabels.find`.
+            SourceError: the file of `--labels` is invalid.
+            StorageError: the fixed folder does not exist; raised only with `--label-from` or `--split`, which look at its files.
+            UsageError: the options assign splits, but the folders are splits already; or `--label-from` does not fit the first
+                paths, see `PathLabels.find`.
         """
         paths = (
             key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_path_left_behind(key)

@@ -118,7 +118,7 @@ class IdxPairs(ClassifiedSource):
 
         Raises:
             SourceError: a file has no name of an IDX file, a partner is missing, values are not unsigned bytes, images have an
-                unsupported shape, or the counts of images and labels differ.
+                unsupported shape, the counts of images and labels differ, or the file of `--labels` is invalid.
             CorruptionError: a header is truncated, or a file's size differs from its header.
             UsageError: the options assign splits, but the pairs are of several splits already.
         """
@@ -147,11 +147,13 @@ class IdxPairs(ClassifiedSource):
     def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to every image of a run; its bytes are `Pixels`."""
         del ignored
+        # Bytes of an image.
         size = math.prod(unit.shape)
         payload = Pixels(tuple(unit.shape))
         compression = read_compression(unit.images)
         with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as stream:
             if stream is not None:
+                # Skip the header. A compressed pair is a single unit, whose `first` is 0, so the first image follows.
                 stream.seek(unit.header)
             for index, label in enumerate(
                 itertools.chain.from_iterable(read_label_pieces(unit.labels, unit.first, unit.length)), unit.first
@@ -168,6 +170,7 @@ class IdxPairs(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.images,
+                    # In a compressed file, the offset in the unpacked stream; then `data` has the bytes.
                     offset=unit.header + index * size,
                     size=size,
                     split=unit.split,
@@ -175,6 +178,7 @@ class IdxPairs(ClassifiedSource):
                     payload=payload,
                     data=data,
                 )
+            # The size of an uncompressed file was checked when its header was read.
             if stream is not None:
                 reject_trailing_bytes(stream, unit.images)
 

@@ -119,7 +119,12 @@ class CifarFile(ImageSet):
         return self._read_binary() if self.name.endswith(".bin") else self._read_pickled()
 
     def _read_pickled(self) -> Iterator[ImageRow]:
-        """Yield the images of a pickle of CIFAR's Python version; raise as `ImageSet.rows`."""
+        """Yield the images of a pickle of CIFAR's Python version.
+
+        Raises:
+            CorruptionError: the file is truncated or damaged, or the pixels are not one run of bytes of the images' size.
+            SourceError: the pickle has no images and labels as CIFAR has them, or objects of types that are not read.
+        """
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")
         labels = values.get("fine_labels" if self.is_cifar100 else "labels")

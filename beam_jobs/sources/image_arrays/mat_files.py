@@ -68,9 +68,10 @@ class _Variable(NamedTuple):
 
     def open(self, path: str) -> PieceReader:
         """Return a reader positioned at the first number."""
+        # `element` is the offset of the content in the file, and `start` that of the first number in the unpacked content.
         pieces = read_pieces(path, self.element, self.size)
         reader = PieceReader(decompress_zlib(pieces) if self.is_compressed else pieces, path, self.element)
-        # Skip the header.
+        # Skip what comes before the numbers: tags, flags, sizes and name.
         reader.take(self.start)
         return reader
 
@@ -104,8 +105,10 @@ class MatFile(ImageSet):
         count = self.images.shape[3]
         # Images of an uncompressed variable are read when they are converted.
         reader = self.images.open(self.path) if self.images.is_compressed else None
+        # `element` is the offset of the variable's content in the file, and `start` that of its first number in the content. Their
+        # sum has no meaning for a compressed variable, whose images are read here.
         first_offset = self.images.element + self.images.start
-        # Of the labels' type in the file, such as double.
+        # Format of a label: `numbers` is the code of the labels' type in the file, such as 9 for double.
         number_format = f"{self.labels.order}{_STRUCT_FORMATS[self.labels.numbers]}"
         for index, label in enumerate(read_numbers(self.labels.open(self.path), number_format, count)):
             # False for NaN and infinity, too, for which int() below would raise.
@@ -130,6 +133,7 @@ def open_mat_file(path: str) -> MatFile:
             f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
             " Save its images as files."
         )
+    # `kind` is the code of a variable's class, and `numbers` that of the type of its numbers, which may be narrower.
     is_uint8 = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8)
     are_images = is_uint8 and len(images.shape) == 4 and min(images.shape) >= 0
     if not are_images or math.prod(labels.shape) != images.shape[3] or labels.numbers not in _STRUCT_FORMATS:
@@ -148,6 +152,7 @@ def _list_variables(path: str) -> Iterator[_Variable]:
     """Yield the variables of a MATLAB file, without reading their numbers; CorruptionError if it is truncated or damaged."""
     size = file_size(path)
     header = storage_for(path).read_range(path, 0, _HEADER_BYTES)
+    # The last two bytes of the header are the letters MI, written as a number of 16 bits in the file's byte order.
     order = {b"IM": "<", b"MI": ">"}.get(header[_ENDIAN_OFFSET:])
     if order is None:
         raise CorruptionError(path, _ENDIAN_OFFSET, "no byte order in the header of a MATLAB file")
@@ -193,6 +198,7 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
     shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
     # A cell or a struct has other elements here; the type of the next one is then meaningless, and not used.
     number_type, _ = reader.read_tag()
+    # The lowest byte of the flags is the code of the class.
     kind = flag_bits & 0xFF
     return _Variable(
         name.decode("latin-1"), shape, kind, number_type, reader.position, offset, size, is_compressed, order

@@ -66,7 +66,7 @@ class _Array(NamedTuple):
         """Yield a reader positioned at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
             reader = PieceReader(_read_pieces(file, path), path, self.offset)
-            # Skip the header.
+            # Skip the header: `header` is the number of bytes before the first number.
             reader.take(self.header)
             yield reader
 
@@ -108,6 +108,7 @@ class NpzSet(ImageSet):
             labels = stack.enter_context(self.labels.open(self.path))
             for index, row_labels in enumerate(self._read_labels(labels)):
                 data = b"" if images is None else images.take(size)
+                # `offset` is that of the array's first number in the file; it has no meaning if `data` has the image.
                 yield ImageRow(self.images.offset + index * size, row_labels, data)
 
     def _read_labels(self, reader: PieceReader) -> Iterator[tuple[str, ...]]:

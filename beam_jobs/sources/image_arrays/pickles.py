@@ -108,6 +108,7 @@ class _PickleReader:
         while True:
             self.offset = self._file.tell()
             code = self._take(1)
+            # STOP, the last operation of a pickle.
             if code == b".":
                 return self._stack.pop()
             operation = _OPERATIONS.get(code)
@@ -137,7 +138,10 @@ class _PickleReader:
         self._stack.append(value)
 
     def _push_bytes(self, form: str, *, is_text: bool = False) -> None:
-        """Push bytes or text whose size precedes them; if they are long, push only their place in the file."""
+        """Push bytes or text whose size precedes them; if they are long, push only their place in the file.
+
+        `form` is the format of the size, in the notation of `struct`.
+        """
         size = self._read_number(form)
         start = self._file.tell()
         if not 0 <= size <= self._size - start:
@@ -185,6 +189,7 @@ class _PickleReader:
         """Replace a function and its arguments on the stack by the function's result, without calling it."""
         function, arguments = self._pop(2)
         if function == _KnownName(_RECONSTRUCT):
+            # The array is empty until an operation BUILD sets its state, see `_build`.
             self._push(PickledArray())
         elif function == _KnownName(_DTYPE):
             self._push(_Dtype(_decode_text(arguments[0])))
@@ -201,6 +206,7 @@ class _PickleReader:
         (state,) = self._pop(1)
         target = self._stack[-1]
         if isinstance(target, PickledArray):
+            # A version, shape, dtype, whether the first axis is the fastest, and the array's bytes.
             _, target.shape, dtype, is_fortran, target.data = state
             target.dtype, target.is_fortran = dtype.name, bool(is_fortran)
         # CIFAR's arrays are of bytes, which have no order.

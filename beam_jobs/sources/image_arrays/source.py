@@ -99,7 +99,8 @@ class ImageArrays(ClassifiedSource):
             paths: the files; files about the data, such as a README or the names of CIFAR's classes, are skipped.
 
         Raises:
-            SourceError: a file lacks arrays of images and labels, no file has images, or sets have different kinds of classes.
+            SourceError: a file lacks arrays of images and labels, no file has images, sets have different kinds of classes, files
+                of CIFAR have different names of classes, or the file of `--labels` is invalid.
             CorruptionError: a file is truncated or damaged.
             UsageError: the options assign splits, but the sets are of several splits already.
         """

@@ -27,7 +27,15 @@ def list_installed_names(group: str) -> list[str]:
 
 
 def load_source(group: str, name: str) -> Installed | None:
-    """Load what the entry point of this name refers to; None if there is no such entry point, UsageError if it is invalid."""
+    """Load the class or function that the entry point of this name refers to; None if there is no such entry point.
+
+    Args:
+        group: `IMAGES` or `DOCUMENTS`, the group of entry points.
+        name: name of the source.
+
+    Raises:
+        UsageError: the entry point is invalid.
+    """
     points = _entry_points(group)
     if name not in points:
         return None

@@ -128,6 +128,7 @@ class _ReferenceCheck:
         """Return whether a reference is so similar to earlier references that it needs no other check."""
         if type(reference) is not Reference:
             return False
+        # Neither this method nor `_check_types` checks the fields `crc32` and `spool`.
         key, split, labels, path, offset, size, payload, _, features, data, _ = reference
         try:
             has_checked_labels = labels in self._labels

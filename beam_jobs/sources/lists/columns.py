@@ -263,7 +263,11 @@ def _convert_value(value: Any, kind: ColumnKind) -> Any:
 
 
 def _find_rank(value: Any, *, typed: bool, place: RowPlace, name: str) -> int:
-    """Return the rank of the narrowest kind that fits a value; raise as `Column.add`."""
+    """Return the rank of the narrowest kind that fits a value: its index in `_KINDS`.
+
+    Raises:
+        SourceError: the value is not a scalar, or an integer does not fit int64.
+    """
     if isinstance(value, str):
         return _STR_RANK if typed or not value else _KINDS.index(find_kind_of_text(value))
     if isinstance(value, float):

@@ -95,7 +95,7 @@ class ListFacts:
             are_all: whether the lists have all labels of the dataset, so that whole numbers are checked with `check_classes`.
 
         Raises:
-            SourceError: as `check_classes`; the message names the row of the largest label.
+            SourceError: `check_classes` rejects the whole numbers; the message names the row of the largest label.
         """
         if not integers:
             return Labels(tuple(sorted(self.names)))

@@ -105,7 +105,8 @@ class Lists(ScannedSource):
             files: the lists.
 
         Raises:
-            SourceError: there is no list, the first list lacks rows or columns, or only some names of lists stand for splits.
+            SourceError: there is no list, the first list lacks rows or columns, only some names of lists stand for splits, or the
+                file of `--labels` is invalid.
             UsageError: the options do not fit the list, or assign splits, but the names of the lists stand for splits.
         """
         source_options.reject_list_types(reason="values of other lists show that they are lists")
@@ -312,6 +313,7 @@ class Lists(ScannedSource):
         try:
             key = parse_path(row, self.roles, origin)
             labels_as_written, _ = parse_labels(row, self.roles, self.source_options.label_separator, origin)
+            # An empty name stands for no column of labels.
             label_cell = row.values.get(self.roles.label or "")
             if isinstance(label_cell, str) and label_cell != label_cell.strip():
                 self.note(LABEL_BLANKS, label_cell)

@@ -55,7 +55,7 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
 
 
 def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
-    """Return the requested column, or the only one with a usual name; raise as `Roles.find`.
+    """Return the requested column, or the only one with a usual name.
 
     Args:
         names: names of the list's columns.
@@ -63,6 +63,10 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
         usual: the usual names, in lower case.
         flag: flag of that option, for messages.
         source: path of the list, for messages.
+
+    Raises:
+        SourceError: no column or several have a usual name.
+        UsageError: the requested column is missing.
     """
     listing = ", ".join(map(repr, names))
     if requested is not None:

@@ -154,5 +154,6 @@ def read_block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> 
         # The comma before the first element becomes the bracket that an array begins with.
         comma = data.index(b",")
         data = data[:comma] + b"[" + data[comma + 1 :]
-    # `read_array_rows` takes the number of lines before the block, and counts its own first line again.
+    # A block ends with an element, so the bracket that ends an array is added. `read_array_rows` takes the number of lines before
+    # the block, and counts the block's first line again.
     yield from read_array_rows(io.BytesIO(data + b"]"), path, offset=offset, line=max(0, line - 1))

@@ -114,8 +114,8 @@ class ParquetImages(Source):
             files: the files.
 
         Raises:
-            SourceError: there is no column of images or labels, classes of objects have no names, or only some names of files stand
-                for splits.
+            SourceError: there is no column of images or labels, classes of objects have no names, only some names of files stand
+                for splits, or the file of `--labels` is invalid.
             CorruptionError: the first file is truncated or damaged.
             UsageError: the options assign splits, but the names of the files stand for splits; or a flag is for lists.
         """
@@ -283,6 +283,7 @@ class ParquetImages(Source):
                         self.options,
                         key,
                         path=unit.path,
+                        # `data` has the bytes. Any offset but WHOLE_FILE makes messages name the row and not the file alone.
                         offset=row,
                         size=len(data),
                         split=unit.split,

@@ -50,6 +50,7 @@ class JsonColumns(NamedTuple):
                 continue
             nested_names |= {name for name, value in values.items() if not _is_flat(value)}
             flat_values = {name: value for name, value in values.items() if name not in nested_names}
+            # The sample's index stands in for a line: it decides which of two places is earlier.
             reader.add(flat_values, _SamplePlace(list_index=0, line=index, path=f"{path}/{content.member.name}"))
         # Remove columns that had flat values in samples before their first nested value.
         for name in nested_names:

@@ -106,16 +106,18 @@ class Tars(ClassifiedSource):
             files: the tars.
 
         Raises:
-            SourceError: only some names of tars stand for splits; or as `detect_tar_form`.
+            SourceError: there is no tar, only some of their names stand for splits, `detect_tar_form` rejects the first tar, or the
+                file of `--labels` is invalid.
             CorruptionError: a header is damaged or a tar is truncated.
-            UsageError: the options assign splits, but the names of the tars stand for splits; or as `PathLabels.find` and
-                `detect_tar_form`.
+            UsageError: the options assign splits, but the names of the tars stand for splits; `--label-from` does not fit the first
+                paths, see `PathLabels.find`; there is no column of a declared name; or a flag is for lists.
         """
         first_files = take_first_names(files)
         splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             labelled = path_labels.has_classes
+            # Every file is then a separate image, as in tars of the form `CLASSES`, so the form is not detected.
             return cls(
                 options, files, splits, CLASSES, path_labels.classes, has_classes=labelled, path_labels=path_labels
             )
@@ -233,7 +235,8 @@ class Tars(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.path,
-                    # Also in a compressed tar, whose bytes travel: without an offset, an empty member would mean the whole file.
+                    # Needed for a compressed tar, too, although `data` has the bytes: without data and offset, as an empty member
+                    # would have it, a reference means the whole file.
                     offset=content.member.offset,
                     size=content.member.size,
                     split=split,

@@ -215,7 +215,7 @@ def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str
 
 
 def _parse_row_key(value: Any, name: str, origin: str) -> str:
-    """Return the key in a row's field as text; BadRecordError if it is empty, or neither text nor a whole number."""
+    """Return the key in a row's field as text; BadRecordError if it is empty, not Unicode, or neither text nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(

@@ -102,6 +102,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 
 def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
     """Yield the files of a range, and folders to skip, each with its path below the input's folder."""
+    # Not a range of a folder, but one file, or a pattern that is expanded folder by folder.
     if text_range.path:
         file = storage_for(text_range.path).stat(text_range.path)
         if file is not None:

@@ -43,7 +43,7 @@ def divide_run(run: ListedPack, options: ConvertOptions) -> Iterator[ListedPack]
     """Divide a run into packs of at most 4,096 documents, sorted by position if the options shuffle."""
     rows = np.arange(len(run.starts))
     if options.shuffle:
-        # A shuffled position depends on neither unit nor first.
+        # A shuffled position depends on the seed and the low half of the key's digest, on neither unit nor first.
         positions = options.order.positions(run.digests[:, 1], unit=0, first=0)
         rows = np.argsort(positions, kind="stable")
     for start in range(0, len(rows), PACK_REFERENCES):

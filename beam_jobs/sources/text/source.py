@@ -78,7 +78,7 @@ class TextSource(PackSource):
     small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
-        """Return the source that calls `note`; the attribute says with what."""
+        """Return the source that calls `note` with columns, folders and labels, see the attribute."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -90,7 +90,7 @@ class TextSource(PackSource):
             text: form and fields of documents.
 
         Raises:
-            SourceError: there are no files, or their names are ambiguous about splits.
+            SourceError: there are no files, their names are ambiguous about splits, or the file of `--labels` is invalid.
             UsageError: the options assign splits, but the input has splits itself; or one `--targets-file` is for several inputs.
         """
         names = list_first_names(options.input)

@@ -166,6 +166,7 @@ def plan_shards(folder: Path, records: int) -> dict[str, Output]:
     """Plan the shards, on one worker; every worker gets the plan."""
     tally = pickle.loads((folder / f"{TALLY}-sum").read_bytes())
     plan = make_plan(tally, ratios={}, options=OPTIONS, overhead=OVERHEAD)
+    # `files` counts the references in the plan.
     assert plan.files == records
     output = _write_value(folder / "plan", plan)
     output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
@@ -173,7 +174,7 @@ def plan_shards(folder: Path, records: int) -> dict[str, Output]:
 
 
 def split_by_run(folder: Path, records: int) -> dict[str, Output]:
-    """Split packs by runs of shards."""
+    """Split packs by runs of shards: neighbouring shards, whose references one worker sorts together."""
     del records
     plan = _read_plan(folder)
     output, step = Output(), ByRun()

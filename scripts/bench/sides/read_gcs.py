@@ -35,6 +35,7 @@ def main() -> None:
     start = (prepare_source if name.startswith("source") else prepare_graph)(name, streams, window)
     before, begin, cpu = fetch_counts(url), time.perf_counter(), time.process_time()
     batches = iter(start())
+    # Bytes of a batch, since all records have one size.
     size = BATCH * _measure_record(next(batches))
     first = time.perf_counter() - begin
     # One pass is measured from its start to its end, so its first batch counts.
