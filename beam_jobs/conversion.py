@@ -95,7 +95,12 @@ class Conversion:
         return self.replace_source(scan_source_here(self.source))
 
     def replace_source(self, source: Source) -> Conversion:
-        """Return this conversion with a source whose schema is known; raise as `scan_here`."""
+        """Return this conversion with a source whose schema is known.
+
+        Raises:
+            UsageError: the options do not fit the source.
+            OutputError: the dataset to append to has other features.
+        """
         self.check_source(source)
         converter = self.converter.apply_columns(source.record_columns)
         scanned = dataclasses.replace(self, source=source, converter=converter)

@@ -61,13 +61,14 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
         draws_bar: whether to draw a progress bar on stderr if planning takes more than two seconds.
 
     Raises:
-        BadRecordError: as in a run that does not skip bad records.
-        SourceError, UsageError: as in `Conversion.scan_here`.
+        BadRecordError: a record is bad, and bad records are not skipped.
+        SourceError: the input is invalid, has two rows with the same key, or has nothing to convert.
+        UsageError: the options do not fit the input, or the requested number of shards cannot be made.
         OutputError: the output has other files, or the dataset there does not fit the conversion.
     """
     options = conversion.options
     contents = _look_at_output(conversion)
-    # Plan an append again as a conversion of its new inputs, which has a base.
+    # An append is planned by a second call, for the conversion of its new inputs, which has a base.
     if options.append and conversion.base is None:
         base = _open_base(conversion)
         with tempfile.TemporaryDirectory(prefix="tpudata-known-") as folder:
@@ -118,7 +119,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
 def _convert(
     conversion: Conversion, pipeline: beam.Pipeline, beam_options: PipelineOptions, launch: Launch
 ) -> AppendResult | None:
-    """Check the output, claim it, and run the conversion; return as `convert`.
+    """Check the output, claim it, and run the conversion; return what `convert` returns.
 
     If --resume finds a complete dataset, only check that it is of the same input and options.
     """
@@ -173,7 +174,8 @@ def _count_most_parts(conversion: Conversion) -> int | None:
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
-    # --num-shards counts the shards of each split. Without shares, the input's folders may name up to three splits.
+    # --num-shards counts the shards of each split. Without shares, the input's folders may name up to three splits. Units are
+    # counted only up to a number that occupies every worker of a machine.
     splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
     units = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _COUNTED_UNITS))
     return max(units, options.num_shards * splits)

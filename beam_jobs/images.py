@@ -72,7 +72,7 @@ def new_parser(prog: str) -> OptionParser:
 
 @contextlib.contextmanager
 def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
-    """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
+    """Yield the conversion that flags describe, ready to be planned or run; its requests are limited until the context ends.
 
     Args:
         flags: flags of the parser.

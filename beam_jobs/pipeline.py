@@ -185,7 +185,7 @@ def _make_side_inputs(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
 
 
 def _apply_facts(facts: Any, conversion: Conversion) -> Source:
-    """Return the conversion's source with the schema that its scan found; raise as `Conversion.scan_here`."""
+    """Return the conversion's source with the schema that its scan found; raise what `Conversion.scan_here` raises."""
     assert isinstance(conversion.source, ScannedSource)
     return conversion.replace_source(conversion.source.apply_scans(facts)).source
 

@@ -84,7 +84,7 @@ def new_parser(prog: str) -> OptionParser:
 
 @contextlib.contextmanager
 def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterator[Conversion]:
-    """Yield the conversion that flags describe, ready to be planned or run, and hold the limits of its requests.
+    """Yield the conversion that flags describe, ready to be planned or run; its requests are limited until the context ends.
 
     Args:
         flags: flags of the parser.
@@ -317,4 +317,5 @@ def _describe_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manife
         # A lower bound: several records of the split may have one key.
         missing = len(keys) - (manifest.splits[name].records if name in manifest.splits else 0)
         if missing > 0:
+            # As wide as the words that begin the lines of `format_result`.
             yield f"{'no record':<11} for at least {count_text(missing, 'key')} of {len(keys)} in the list of {name}"

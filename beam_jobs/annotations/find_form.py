@@ -72,7 +72,7 @@ def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | No
     """Return the form of a folder, or of the only annotation file in it; None if no form recognises the folder or a file in it.
 
     Raises:
-        SourceError: the folder has several annotation files, or as in `AnnotationForm.detect_folder`.
+        SourceError: the folder has several annotation files, or `AnnotationForm.detect_folder` raises it.
     """
     form = next(filter(None, (form_class.detect_folder(path, entries) for form_class in FORMS)), None)
     if form is not None:

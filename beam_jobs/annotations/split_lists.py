@@ -36,7 +36,7 @@ class SplitLists:
         """Return the lists, read once, so that a damaged one is an error before the job.
 
         Args:
-            files: (path, split) of each list, as in the attribute.
+            files: (path, split) of each list, as in the attribute `files`.
 
         Raises:
             SourceError: a picture is in the lists of two splits, a list is not UTF-8, or a line has no split.

@@ -154,6 +154,7 @@ class EntryFile:
         self._start = number_bytes + index_bytes
         # The number of buckets is a power of 2: the first bits of a key are the number of its bucket.
         self._bits = buckets.bit_length() - 1
+        # Whether `_file` is a local copy of an object, into which `_fetch_groups` writes the buckets that are needed.
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
             self._file = _open_unlinked_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)

@@ -60,7 +60,7 @@ def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: 
 
 
 def format_append(result: AppendResult, output: str, seconds: float) -> str:
-    """Return the result of an append as text: as `format_result` for what was added, with the number of earlier records."""
+    """Return the result of an append as text: that of `format_result` for what was added, with the number of earlier records."""
     before, after = result.before, result.after
     records = after.records - before.records
     earlier_records = f"{count_text(before.records)} were there"

@@ -190,7 +190,9 @@ def _open_stream(compression: str) -> Decompressor:
 
 
 def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
-    """Return the stream of a zip member, and its first bytes without the header that LZMA has; raise as `decompress_member`.
+    """Return the stream of a zip member, and its first bytes without the header that LZMA has.
+
+    Raises what `decompress_member` raises.
 
     Args:
         data: first chunk of the member.

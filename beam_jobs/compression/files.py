@@ -94,7 +94,7 @@ class _DecompressedFile(io.RawIOBase):
 
     Args:
         path: path of the file.
-        compression: name of the compression, as for `decompress_file`, whose errors reading raises.
+        compression: name of a compression that `decompress_file` takes; reads raise the errors of that function.
     """
 
     def __init__(self, path: str, compression: str) -> None:

@@ -107,7 +107,7 @@ class SpoolExamples(LimitedStep):
         """Encode an example, write it to the bundle's spool file, and return its reference.
 
         Raises:
-            TpudataError: as `ExampleRules.encode` and `_split_element` raise, or the split has an invalid name.
+            TpudataError: `ExampleRules.encode` or `_split_element` raises it, or the split has an invalid name.
         """
         key, example = self._split_element(element)
         source = repr(key) if key else _shorten(example)

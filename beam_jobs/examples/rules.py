@@ -25,7 +25,7 @@ def flatten_features(example: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _add_features(values: dict[str, Any], prefix: str, example: Mapping[Any, Any]) -> None:
-    """Add the features of an example to `values`, with `prefix` before their names; FeatureError as `flatten_features`."""
+    """Add the features of an example to `values`, with `prefix` before their names; raise what `flatten_features` raises."""
     for key, value in example.items():
         if not isinstance(key, str) or not is_utf8(key):
             raise FeatureError(f"The feature name {key!r} is not text in UTF-8. Pass a str.")
@@ -69,7 +69,7 @@ class ExampleRules:
 
         Raises:
             BadRecordError: its class is missing or unknown.
-            FeatureError: as in `flatten_features`, or a value is of an unsupported kind, the features do not fit the schema, or
+            FeatureError: `flatten_features` raises it, a value is of an unsupported kind, the features do not fit the schema, or
                 the example has no features.
         """
         values = flatten_features(example)

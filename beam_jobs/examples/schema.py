@@ -69,7 +69,7 @@ class ExampleSummary:
             self._last_signature = signature
 
     def merge(self, other: ExampleSummary) -> None:
-        """Add another summary; FeatureError as in `add`."""
+        """Add another summary; FeatureError if its features do not fit those of this one."""
         self.decoded_bytes += other.decoded_bytes
         if other.features:
             self._merge(other.features)

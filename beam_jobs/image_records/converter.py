@@ -67,7 +67,7 @@ class ImageConverter(InputConverter):
         return self._layout.overhead + estimate_overhead(self.extra)
 
     def apply_columns(self, columns: RecordColumns) -> ImageConverter:
-        """Return the converter for records of these columns; UsageError as in the constructor."""
+        """Return the converter for records of these columns; UsageError if the constructor rejects them."""
         return dataclasses.replace(self, several_labels=columns.several_labels, extra=columns.features)
 
     def deciding_fields(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Pixels(Payload):
     order: str = ROWS_FIRST
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the shape in place of the kind, and the features as text.
+        """Return (kind, features) without the CRC-32; the kind is the shape of the pixels.
 
         The shape is `idx:HxW` or `idx:HxWxC`, with another order of axes in place of `idx`.
         """

@@ -114,6 +114,7 @@ class _HeaderReader:
     def __init__(self, path: str, chunk: ColumnChunk) -> None:
         self._path = path
         self._chunk = chunk
+        # Bytes of a read, unless a header is longer.
         self._step = _REMOTE_HEADER_BYTES if is_remote(path) else _HEADER_BYTES
         # Bytes of the file from byte `_start` on.
         self._data, self._start = b"", 0

@@ -148,7 +148,7 @@ def _is_text(arrow_type: Any) -> bool:
 
 
 def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
-    """Return the values of a column of text or bytes as strings, None for null; invalid bytes as in `convert_column`."""
+    """Return the values of a column of text or bytes as strings, None for null; `convert_column` says what invalid bytes become."""
     try:
         values = list(column.to_pylist())
     except UnicodeDecodeError:

@@ -172,7 +172,7 @@ def make_plan(
 def _estimate_sizes(
     buckets: Buckets, ratio: float, overhead: int, omitted: tuple[int, int] | None
 ) -> npt.NDArray[np.int64]:
-    """Return the size in bytes of each bucket's records in shards, int64 [n]; arguments as in `make_plan`, for one split."""
+    """Return the bytes of each bucket's records in shards, int64 [n]; the arguments are those of `make_plan`, for one split."""
     content = np.rint(buckets.bytes * ratio).astype(np.int64)
     sizes: npt.NDArray[np.int64] = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
     if omitted is None:

@@ -155,7 +155,7 @@ def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
     # Captions hardly repeat: there are more than half as many of them as records.
     if not samples or 2 * len(names) <= records:
         return {}
-    # Classes of a few records may not repeat either; then only names of several words are taken for captions.
+    # Classes of fewer than 100 records may not repeat either; then only names of several words are taken for captions.
     if records < _MANY_SAMPLES and sum(" " in name for name in names) * 2 < len(names):
         return {}
     return {

@@ -137,7 +137,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
         return set().union(*accumulators)
 
     def extract_output(self, names: set[str]) -> Labels:
-        """Return the labels of the names; SourceError as in `check_classes`."""
+        """Return the labels of the names; SourceError if `check_classes` raises it."""
         if self._are_integers and names:
             if self._is_complete:
                 check_classes(max(map(int, names)), len(names), "the input")

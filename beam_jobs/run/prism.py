@@ -46,7 +46,7 @@ def start_prism(options: PipelineOptions) -> None:
         options: options of one pipeline, which get the server's address.
 
     Raises:
-        UsageError: as from `find_prism`.
+        UsageError: `--prism_location` is not a program, or Prism is not installed and cannot be built here.
         TpudataError: the server does not start.
     """
     portable, location = options.view_as(PortableOptions), options.view_as(PrismRunnerOptions).prism_location

@@ -196,7 +196,7 @@ def _report_job_lines(
         with contextlib.suppress(Exception):
             counts = read_job_counts(result)
             line = f"{_format_counts(counts['records'], counts['shards_written'])}, {bytes_text(counts['bytes_read'])} read"
-            # No counters have arrived while no step has counted anything.
+            # `counts` is empty until a step has counted something.
             if line != last_line and counts:
                 report(line)
             last_line = line

@@ -19,6 +19,7 @@ def main() -> None:
     # A Ctrl-C goes to the whole group; the process that started the job ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
+    # The garbage collector would scan the objects of Beam's modules again and again.
     with uncollected_loading():
         from apache_beam.runners.worker import sdk_worker_main
 

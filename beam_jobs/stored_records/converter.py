@@ -134,6 +134,7 @@ class DatasetConverter(FrameConverter):
         record = self.unpack(reference, data)
         assert isinstance(reference.payload, StoredRecord)
         origin = reference.payload.origin
+        # The keys of `label_numbers` are indices of datasets as text.
         new_labels = self.label_numbers.get(str(reference.payload.dataset))
         if new_labels is not None:
             record = self._renumber(reference, record, new_labels)

@@ -78,7 +78,7 @@ def _parse_key_list(text: str) -> tuple[str, str]:
 
 
 def _parse_split_names(text: str) -> tuple[str, ...]:
-    """Parse `NAME,...` without repetitions; UsageError if a name is empty."""
+    """Parse `NAME,...`, dropping repeated names; UsageError if a name is empty."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if "" in names:
         raise UsageError(f"{text!r} names an empty split (expected NAME,...)")

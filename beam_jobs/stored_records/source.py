@@ -91,7 +91,7 @@ class StoredRecordSource(PackSource):
         return f"without TFRecords{': ' if names else ''}{', '.join(names[:_MAX_NAMES])}{ellipsis}"
 
     def parts(self) -> Iterator[StoredFile]:
-        """Yield the files; errors as from `list_stored_files`."""
+        """Yield the files; raise what `list_stored_files` raises."""
         return list_stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
 
     def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:

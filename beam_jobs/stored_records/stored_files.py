@@ -129,7 +129,7 @@ def _list_shards(dataset_index: int, dataset: Dataset, take: Sequence[str] | Non
 
 
 def _list_foreign(path: str) -> list[StoredFile]:
-    """Return the foreign files of an input, sorted by the bytes of their names; errors as from `list_stored_files`."""
+    """Return the foreign files of an input, sorted by the bytes of their names; raise what `list_stored_files` raises."""
     top = storage_for(path).stat(path)
     if top is not None and not top.is_folder:
         return [StoredFile(top.path, top.size, top.name, find_split_in_path(top.name) or DEFAULT_SPLIT)]

@@ -74,7 +74,7 @@ class DocumentBlock(NamedTuple):
 
     @property
     def keys(self) -> PackedKeys:
-        """The keys of the documents."""
+        """The keys of the documents: `own_keys`, or else `NAME:OFFSET`; NAME alone for a file that is one document."""
         if self.own_keys is not None:
             return self.own_keys
         name = strip_compression(self.file.name)

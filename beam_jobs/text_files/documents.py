@@ -248,7 +248,7 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
 
 
 def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
-    """Yield the rows of a part of a Parquet file; arguments as for `document_blocks`.
+    """Yield the rows of a part of a Parquet file; the arguments are those of `document_blocks`.
 
     Raises:
         SourceError, CorruptionError: a row group, or the whole file, cannot be read; it is rejected instead if `skips`.

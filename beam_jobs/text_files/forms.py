@@ -89,7 +89,12 @@ def detect_form(path: str, options: TextOptions) -> TextForm:
 
 
 def detect_text_compression(path: str) -> str:
-    """Return the compression of a file of text, as in `TextForm`: empty if it has none; errors as from `detect_form`."""
+    """Return the compression of a file of text, as in `TextForm`, empty if it has none.
+
+    Raises:
+        SourceError: the file is an archive or of an unsupported compression, or is not text.
+        CorruptionError: the file is compressed and damaged.
+    """
     head, compression = _read_head(path)
     _check_text(path, head)
     return compression

@@ -55,7 +55,7 @@ class ChatEncoder:
         return np.where(has_loss, ids, zero_loss_weights(ids))
 
     def _encode_parts(self, chat: ChatText) -> Ids:
-        """Return the tokens as `_encode`, with the parts encoded separately: the tokenizer does not report positions of tokens."""
+        """Return the tokens as `_encode` does, but encode parts separately: the tokenizer does not report positions of tokens."""
         parts, have_loss = zip(*_split_parts(chat), strict=True)
         ids_of_parts = encode_each(self.tokenizer, parts)
         return np.concatenate(

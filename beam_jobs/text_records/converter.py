@@ -161,7 +161,8 @@ class TextConverter(Converter):
         """Approximate bytes of a document in a shard besides its text or tokens, and besides the frame that the plan adds."""
         if not self.options.row_lengths:
             return _measure_empty_record(self.options) + estimate_overhead(self.extra)
-        # The plan adds a frame to each document, but only sequences have frames.
+        # In sequences, a document adds only its end token, whose id is taken for one byte. The plan adds a frame to each
+        # document, but only sequences have frames.
         return round(self._estimate_token_bytes(id_bytes=1.0) if self.options.end_documents else 0) - FRAME_BYTES
 
     def estimate_ratio(self, references: Iterable[Reference]) -> float:

@@ -88,7 +88,7 @@ def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_lengt
 
 
 def _split_sides(documents: Documents) -> tuple[Documents, Documents]:
-    """Return the inputs and the targets of pairs."""
+    """Return the inputs and the targets of pairs that `join_sides` has joined, without their weights."""
     ids, weights = split_weights(documents.tokens)
     # `join_sides` gives weight 1 to targets alone.
     is_target = weights.astype(np.bool_)

@@ -256,7 +256,10 @@ class TextRecords:
     def _tokenize(
         self, blocks: Iterable[Block], tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> Iterator[_Batch]:
-        """Yield a batch for each block that has readable documents, and count unknown tokens; arguments as for `records`."""
+        """Yield a batch for each block that has readable documents, and count unknown tokens.
+
+        The arguments are those of `records`.
+        """
         for block in blocks:
             batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
             if batch is None:
@@ -283,7 +286,10 @@ class TextRecords:
     def _encode_batch(
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
-        """Return a block's readable documents with their tokens; None if no document is readable. Arguments as for `records`."""
+        """Return a block's readable documents with their tokens; None if no document is readable.
+
+        The arguments are those of `records`, for one block.
+        """
         pack, _ = block
         rows, columns = self._parse_documents(block, summary, reject)
         if not rows:
@@ -365,7 +371,7 @@ class TextRecords:
                 yield self._add_ends(documents)
                 continue
             inputs, targets = batch.tokens
-            # Targets follow their inputs at once, unless each side has rows.
+            # Inputs get an end token only if each side has rows; otherwise their targets follow at once.
             inputs = self._add_ends(inputs) if len(self.options.row_lengths) == 2 else inputs
             yield join_sides(inputs, self._add_ends(targets), train_on_inputs=self.options.train_on_inputs)
 
@@ -390,6 +396,7 @@ class TextRecords:
         for batch in rows:
             features = {INPUT_IDS: batch.input_ids}
             if self.options.has_weights:
+                # Until here, each token holds its id and its weight in one number.
                 features[INPUT_IDS], features[LOSS_WEIGHTS] = split_weights(batch.input_ids)
             if batch.segment_ids is not None and batch.positions is not None:
                 features |= {SEGMENT_IDS: batch.segment_ids, POSITIONS: batch.positions}
@@ -413,6 +420,7 @@ class TextRecords:
 def _make_int_lists(column: list[Any]) -> IntLists:
     """Return the lists of a column of integers, or of lists of integers."""
     if not column or not isinstance(column[0], (list, tuple)):
+        # Each list is one integer: list n ends after integer n.
         return IntLists(np.array(column, np.int64), range(len(column) + 1))
     flat = list(itertools.chain.from_iterable(column))
     return IntLists.from_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))

@@ -163,6 +163,7 @@ def _cut_pieces(
     if long_documents == CUT:
         starts, sizes = documents.starts, np.minimum(documents.sizes, length)
     else:
+        # Documents are split; with --long-documents reject, none is longer than `length`.
         # Pieces of each document; the last may be shorter than `length`.
         counts = -(-documents.sizes // length)
         # The index of a piece in its document: 0, 1, ...

@@ -87,7 +87,7 @@ def decode_lines(path: str) -> Iterator[str]:
 
 
 def read_text_lines(path: str) -> Iterator[Line]:
-    """Yield the lines of a file that are not blank; SourceError as in `decode_lines`."""
+    """Yield the lines of a file that are not blank; raise what `decode_lines` raises."""
     for line, text in enumerate(decode_lines(path), 1):
         if stripped := text.strip():
             yield Line(Place(path, line), stripped)

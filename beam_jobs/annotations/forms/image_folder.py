@@ -94,6 +94,7 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
     kinds = _find_column_kinds(path)
     for row in read_table_rows(path):
         if isinstance(row, BadRecordError):
+            # The caller does not use this place: the error names the line.
             yield Place(path), row
         else:
             yield row.place, {name: _parse_cell(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}

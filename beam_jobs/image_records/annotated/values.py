@@ -159,7 +159,7 @@ def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segme
 def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name of a feature, x, y or visibility of each keypoint in the stored image); ValueError if a keypoint is invalid."""
+    """Yield (name of a feature, list of the x, y or visibility of keypoints in the stored image); ValueError if one is invalid."""
     # An object without keypoints gets invisible ones, since the lists of all objects have the same length.
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:

@@ -69,7 +69,7 @@ class PackColumns:
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
         """Return (split, labels, *`Reference.entry_texts`) of each reference, or one such tuple if all references share it."""
-        # Has a single row if all references share the features.
+        # A single row if all references share the features.
         features = list(self.list_feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
         rows = _zip_rows(self.payloads, self.crc32s, features)
         texts = [payload.entry_texts(crc32, values) for payload, crc32, values in rows]
@@ -77,6 +77,7 @@ class PackColumns:
 
     def list_feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
         """Return the features of each of `count` references, by name."""
+        # No reference has a feature.
         if self.feature_names == [()]:
             return itertools.repeat(NO_FEATURES, count)
         all_names = tuple(self.features)

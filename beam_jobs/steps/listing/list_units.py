@@ -100,7 +100,7 @@ class _SplitParts(LimitedStep):
         else:
             # This is a shuffle, in which the order of units does not matter, so all have the index 0.
             indexed_units = ((0, unit) for part in parts for unit in list_units(source, part, ignored))
-        # The impulse is empty, and its units begin with one a batch.
+        # The impulse is b"", of length 0; the first batches of its units have one unit each.
         for units in batch_growing(indexed_units, len(parts) or 1):
             yield units
             counts.ignored += len(ignored)

@@ -70,6 +70,7 @@ class FirstRecords(NamedTuple):
         """Return the name of the layout of the records; `arrays` has the names of features that are declared as arrays."""
         if "image/encoded" in self.images:
             return "imagenet"
+        # Raw if all features that models are fed in layout raw are arrays.
         return "raw" if set(FED_BY_LAYOUT["raw"]) <= arrays else _EXAMPLES
 
     def find_label(self, requested: str | None) -> str:

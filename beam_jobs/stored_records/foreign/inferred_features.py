@@ -143,7 +143,7 @@ class InferredSummary:
             label_maps: names of the features that hold label maps.
 
         Raises:
-            FeatureError: a feature has values of a different kind than in the records before.
+            FeatureError: a feature has values of a different kind, or a label map of another dtype, than in the records before.
             ValueError: a feature does not hold its image, label map or array, or one of `raw` or `label_maps` is missing; the
                 message names it.
         """
@@ -166,7 +166,7 @@ class InferredSummary:
         self.records += 1
 
     def merge(self, other: InferredSummary) -> None:
-        """Add what another summary has counted; FeatureError as from `add`."""
+        """Add what another summary has counted; FeatureError if values of a feature differ in kind, or label maps in dtype."""
         self.decoded_bytes += other.decoded_bytes
         self.records += other.records
         for name, statistics in other.features.items():

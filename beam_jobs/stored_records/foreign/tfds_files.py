@@ -82,6 +82,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
         ) from None
+    # No names beyond a limit: without a file of names, `_read_class_names` makes `count` of them, and the count may be damaged.
     names = None if label is None or count > _MAX_CLASSES else _read_class_names(folder, label, count)
     # As with flags, a label is of use only with the names of its classes.
     return TfdsFacts(label if names else None, names, raw, maps)

@@ -39,7 +39,7 @@ class PlacedRow(NamedTuple):
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Yield the rows of CSV without their positions; arguments and errors as for `locate_rows`."""
+    """Yield the rows of CSV without their positions; the arguments and errors are those of `locate_rows`."""
     return (row.span for row in locate_rows(spans, delimiter, limit, path))
 
 
