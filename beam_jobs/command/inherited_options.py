@@ -61,9 +61,9 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 
 
 def _order_splits(entries: Mapping[str, Any]) -> Any:
-    """Return the shares of splits in the order of `split_order`, since JSON objects are unordered.
+    """Return the shares of splits in the order in which they were passed, `split_order`: the manifest's JSON sorts its keys.
 
-    Without `split_order` the names are in order already. Anything but an object is returned unchanged, for the option's schema to
+    `split_order` is stored only if the order is another. Anything but an object is returned unchanged, for the option's schema to
     reject.
 
     Raises:

@@ -39,9 +39,10 @@ def find_listed_split(name: str) -> str:
 
 
 def take_first_names(names: Iterable[_Name]) -> list[_Name]:
-    """Return the first names of an input, or files with names: `LOOKED_AT` and one more, or all if there are fewer.
+    """Return the first `LOOKED_AT` + 1 names, or all if there are fewer. The last one tells `NamedSplits.find` that there are more.
 
-    The additional name tells `NamedSplits.find` that there are more.
+    Args:
+        names: names of an input's files or folders, or files with their names.
     """
     return list(itertools.islice(names, LOOKED_AT + 1))
 

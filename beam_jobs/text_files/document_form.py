@@ -12,7 +12,10 @@ from beam_jobs.references.payload import Payload, features_text
 
 @dataclasses.dataclass(frozen=True)
 class DocumentForm(Payload):
-    """Rules for reading the bytes of a document that is not plain text. A frozen dataclass that is pickled to the workers."""
+    """Base class of the rules for reading a document's bytes. A subclass is a frozen dataclass, which is pickled to the workers.
+
+    By default, the bytes are the text in UTF-8; a subclass for other documents overrides `read`.
+    """
 
     def read(self, data: bytes) -> str | bytes | Mapping[str, Any]:
         """Return a document: its text, the bytes of its text in UTF-8, or a row of named fields with values as in JSON.

@@ -95,7 +95,7 @@ def test_removes_a_part_that_is_gone_from_an_import_of_tensorflow_2() -> None:
         f"import tensorflow\n{EST}x = tpudata_estimator.contrib.flatten(tensorflow.summary.create_file_writer)\n"
     )
     (note,) = found.notes
-    assert note.text.startswith("the file has names of TensorFlow 1 alone and of 2 alone")
+    assert note.text.startswith("the file has names that only TensorFlow 1 has, and names that only TensorFlow 2 has")
 
 
 def test_rewrites_contrib_to_its_counterparts() -> None:

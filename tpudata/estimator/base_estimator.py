@@ -94,7 +94,7 @@ class BaseEstimator(ModelDir):
             SystemExit: SIGTERM came, and the program has no handler for it: training is saved, and the exit code is 75.
             TypeError: an argument, or a result of input_fn or model_fn, has the wrong type.
             ValueError: there are both `steps` and `max_steps`, or one is not positive; a hook has no counterpart here; a checkpoint
-                does not fit model_fn (a CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
+                does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot be used.
         """
         self._engine.train(input_fn, steps, max_steps, hooks, saving_listeners)
         return self
@@ -113,9 +113,9 @@ class BaseEstimator(ModelDir):
 
         Raises:
             CheckpointError: the checkpoint does not fit the model, or is damaged.
-            ModelFnError: model_fn does not fit.
-            TypeError, ValueError: the mode is unknown, input_fn does not fit, or the replicas cannot split the batch size of this
-                or another mode.
+            ModelFnError: what model_fn returns cannot be used.
+            TypeError, ValueError: the mode is unknown, what input_fn returns cannot be used, or the replicas cannot split the batch
+                size of this or another mode.
         """
         return self._engine.check_model(input_fn, mode)
 
@@ -138,14 +138,14 @@ class BaseEstimator(ModelDir):
             name: name of this evaluation, to tell several apart.
 
         Returns:
-            The metrics by name, `loss` and `global_step`. `loss` is the mean of the losses of the batches (0 without
+            The metrics by name, and with them `loss` and `global_step`. `loss` is the mean of the losses of the batches (0 without
             batches). If features contain "weights" (floats [batch]), each batch counts with the sum of its weights: for a
             model_fn whose loss is the weighted mean over the rows of a batch, this is the exact mean over all rows.
 
         Raises:
             TypeError: an argument, or a result of input_fn or model_fn, has the wrong type.
             ValueError: steps is not positive, or missing for endless data; the checkpoint is missing or does not fit model_fn (a
-                CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
+                CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot be used.
         """
         return self._engine.evaluate(input_fn, steps, hooks, checkpoint_path, self.eval_dir(name))
 
@@ -176,7 +176,8 @@ class BaseEstimator(ModelDir):
         Raises:
             TypeError: a result of input_fn or model_fn has the wrong type.
             ValueError: predict_keys selects nothing; a prediction has another number of rows than the batch; the checkpoint is
-                missing or does not fit model_fn (a CheckpointError); or input_fn or model_fn (a ModelFnError) does not fit.
+                missing or does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot
+                be used.
         """
         return self._engine.predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
 

@@ -104,6 +104,7 @@ def prepare_job(options: TrainOptions) -> Job:
     warm_start = _make_warm_start(options)
     estimator = make_estimator(options, model_fn, params, None if warm_start is None else warm_start.settings)
     if warm_start is not None:
+        # Fills `warm_start.settings`, which the estimator has by now: only an estimator may start TensorFlow in a cluster.
         warm_start.choose(model_fn, params, make_serving_features(options, dataset))
     return Job(options, dataset, label, params, estimator)
 

@@ -120,13 +120,13 @@ def _check_sizes(
         raise UsageError(
             f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
         )
-    for name, noun in (("num_classes", "labels"), ("vocab_size", "token ids")):
+    for name, noun, least_noun, fix in (
+        ("num_classes", "labels", "classes", "Convert data with several classes."),
+        ("vocab_size", "token ids", "token ids", "Convert the text with another tokenizer."),
+    ):
         min_size, user_size = derived.get(name), user_params.get(name)
         if min_size == 1 and user_size is None:
-            raise DatasetError(
-                f"{options.model} needs at least 2 {'classes' if name == 'num_classes' else noun}; {dataset.path} has 1. Convert a "
-                "folder with several classes."
-            )
+            raise DatasetError(f"{options.model} needs at least 2 {least_noun}; {dataset.path} has 1. {fix}")
         if min_size is not None and isinstance(user_size, int) and user_size < min_size:
             highest = min_size - 1
             # With an offset, the labels do not begin at 0.

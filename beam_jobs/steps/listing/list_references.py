@@ -82,7 +82,13 @@ class ListReferences(LimitedStep):
             yield from self._list(unit_index, [unit])
 
     def _list(self, unit_index: int, units: Sequence[Any]) -> Iterator[Any]:
-        """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts."""
+        """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts.
+
+        Args:
+            unit_index: index of the only unit; 0 in a shuffle, which does not use it.
+            units: the units.
+        """
+        # Listing adds the counts of each unit, and the loop below the classes of each pack.
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
         for pack, digests in self._group_packs(unit_index, units, counts):
@@ -101,7 +107,7 @@ class ListReferences(LimitedStep):
     def _group_packs(
         self, unit_index: int, units: Sequence[Any], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
-        """Yield the references of units in packs, with the digests of their keys."""
+        """Yield the references of units in packs, with the digests of their keys; `counts` is extended with those of each unit."""
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
             references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)

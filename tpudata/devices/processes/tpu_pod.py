@@ -1,7 +1,6 @@
 """The workers of the TPU pod to which this machine belongs, from variables or a TPU VM's metadata, where jax finds them, too."""
 
 import os
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -56,11 +55,11 @@ def _parse_host(endpoint: str) -> str:
 
 
 def _fetch_metadata(key: str) -> str | None:
-    """Return an attribute of this VM from Google's metadata server, or None if it does not answer."""
+    """Return an attribute of this VM from Google's metadata server; None without the server or the attribute."""
     url = _METADATA.format(host=os.environ.get("GCE_METADATA_IP", "metadata.google.internal"), key=key)
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
             return str(response.read().decode())
-    except (OSError, urllib.error.URLError):
+    except OSError:  # Includes URLError and HTTPError.
         return None

@@ -93,16 +93,16 @@ class TrainStep(Step, abc.ABC):
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
         super().__init__(traced, topology, store, broadcast=broadcast, list_always_run=_list_always_run)
+        # TensorFlow's own CrossShardOptimizer does not sum here.
         reject_other_cross_shard(self.blueprint)
         if topology.is_sharded:
             require_cross_shard(self.blueprint)
         self.uses_tf_summary = bool(traced.summary_writes)
-        # Variables whose values must stay finite.
         self.checked = [
             info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
         ]
-        # Cache of `_find_loop`: compiled loops by (key of the subclass, names of the fetches with side effects). All of them return
-        # the tensors with the names `_loops_value_names`.
+        # Cache of `_find_loop`: compiled loops by (key of the subclass, names of the fetches with side effects). It holds only
+        # loops that return the tensors with the names `_loops_value_names`.
         self._loops: dict[object, Any] = {}
         self._loops_value_names: tuple[str, ...] = ()
         self._flush_writer: Replay | None = None

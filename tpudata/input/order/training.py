@@ -5,7 +5,8 @@ Records are numbered 0..N-1 in the order of the dataset. Batches of B rows are c
 comes once an epoch and no batch is short.
 
 - Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
-- The permuted sequence is cut into L lanes of equal length, where L divides B. Place q of an epoch is place q // L of lane q % L.
+- The permuted sequence is cut into L lanes, whose lengths differ by at most one record, where L divides B. Place q of an epoch is
+  place q // L of lane q % L.
   Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within
   an epoch these are the places of one lane, and in the next epoch the places of another. A host that feeds some rows reads the
   lanes of their slots only.
@@ -37,8 +38,8 @@ class PermutedChunks(NamedTuple):
     """Chunks of an epoch in their permuted order.
 
     Attributes:
-        begins: first place of each chunk, int64 [chunks].
-        ends: the place after each chunk's last one, int64 [chunks].
+        begins: index of each chunk's first record in the permuted sequence, int64 [chunks].
+        ends: index after each chunk's last record in the permuted sequence, int64 [chunks].
         firsts: number of each chunk's first record, int64 [chunks].
     """
 
@@ -210,7 +211,8 @@ class TrainingOrder:
         """
         # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
         lane = tf.math.floormod(slots - epoch * self.records, self.lanes)
-        # The first records % lanes lanes have a record more than the others.
+        # An index in the permuted sequence, of which each lane is a part. The first records % lanes lanes have a record more than
+        # the others.
         begin_place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
         begin_place += begin - first_turn
         end_place = begin_place + (end - begin)

@@ -188,9 +188,9 @@ class _Planner:
         return [
             (
                 line,
-                "the file has names of TensorFlow 1 alone and of 2 alone. It was taken for one of TensorFlow 2, and the others come"
-                " from tf.compat.v1: check what means something else in each. If it is of TensorFlow 1, import"
-                " tensorflow.compat.v1 as tf, and migrate again.",
+                "the file has names that only TensorFlow 1 has, and names that only TensorFlow 2 has. It was migrated as a program"
+                " of TensorFlow 2, with the names of TensorFlow 1 from tf.compat.v1: check the names that both have with different"
+                " behaviour. If it is a program of TensorFlow 1, import tensorflow.compat.v1 as tf, and migrate again.",
             )
         ]
 

@@ -181,16 +181,22 @@ class ObjectWriter(io.RawIOBase):
         return (description.size, description.crc32c) == (self.tell(), self._crc32c)
 
     def _deliver(self, size: int, *, is_last: bool = False) -> None:
-        """Send the first `size` bytes of the buffer, and remove them from it; the last part completes the object."""
+        """Send the first `size` bytes of the buffer, and remove them from it; the last part completes the object.
+
+        Raises:
+            ConflictError: this is the last part, and another writer was first.
+            UploadLostError: the store has lost bytes that it had confirmed.
+        """
         if self._url is None and self._conflict is None:
             try:
                 self._url = self._transport.retries(self._start)
             except ConflictError as error:
                 self._conflict = error
+        # Another writer was first, so nothing is sent. At the end, `_send_last` catches the error, and compares the existing object
+        # with the checksum and the length of the data.
         if self._conflict is not None:
             if is_last:
                 raise self._conflict
-            # Nothing is sent: at the end, the existing object is compared with the checksum and the length of the data.
             del self._buffer[:size]
             self._delivered += size
             return
@@ -204,7 +210,7 @@ class ObjectWriter(io.RawIOBase):
             if is_repeated:
                 # A request failed: ask how much was received.
                 received = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
-                if received is None:
+                if received is None:  # The object is complete.
                     return
                 if not begin <= received <= begin + size:
                     raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {received} next")
