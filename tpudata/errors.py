@@ -11,7 +11,7 @@
     ├── ServiceError              a tf.data service did not start in time, or lost a worker
     └── DatasetError              a dataset on disk is not what it should be
         ├── CorruptionError       bytes differ from what was written; names file and offset
-        └── FeatureError          a feature's dtype, shape or name does not fit; names the feature
+        └── FeatureError          a feature's dtype, shape or name cannot be used; names the feature
 
 `tpudata.estimator` has seven more below TpudataError: TPUConnectionError, ClusterError, RehearsalError, and four that are also of
 another class: CheckpointError (ValueError), ClusterConfigError (UsageError and ValueError), ModelFnError (TypeError or ValueError)
@@ -147,4 +147,4 @@ class CorruptionError(DatasetError):
 
 
 class FeatureError(DatasetError):
-    """A feature's name, dtype or shape does not fit; the message names the feature and the fix."""
+    """A feature's name, dtype or shape cannot be used; the message names the feature and the fix."""

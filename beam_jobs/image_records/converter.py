@@ -41,7 +41,7 @@ class ImageConverter(InputConverter):
             Part of the digests of inputs, by which a resumed run recognises its shards: do not rename this field.
 
     Raises:
-        UsageError: an extra feature has another shape, or a name that is used already.
+        UsageError: an extra feature has the wrong shape, or a name that is used already.
     """
 
     label_offset: int = 0

@@ -78,8 +78,8 @@ def read_program_options(
         workers: processes of the local runner.
 
     Raises:
-        UsageError: Beam has no such option, `program_options` are of another type, both arguments name a runner, or several workers
-            are requested of a runner that is not local.
+        UsageError: Beam has no such option, `program_options` are of the wrong type, both arguments name a runner, or several
+            workers are requested of a runner that is not local.
     """
     if isinstance(program_options, PipelineOptions):
         options = copy.deepcopy(program_options)

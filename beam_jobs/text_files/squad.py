@@ -83,7 +83,7 @@ def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, A
     """Return the row of a question; if the question has another structure, raise one of the errors that `_read_rows` catches."""
     answers, is_impossible = question.get("answers", []), question.get("is_impossible", False)
     if not isinstance(answers, list):
-        raise TypeError(f"'answers' is no list, but {answers!r:.100}")
+        raise TypeError(f"'answers' is not a list, but {answers!r:.100}")
     if is_impossible not in (True, False):
         raise ValueError(f"'is_impossible' is {is_impossible!r:.100}, not true or false")
     texts = [answer["text"] for answer in answers]

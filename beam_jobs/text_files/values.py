@@ -63,7 +63,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
         options: the fields, and the treatment of bytes that are not UTF-8.
 
     Raises:
-        DocumentError: the bytes are not UTF-8 or not such a row, or a field is missing or of another kind.
+        DocumentError: the bytes are not UTF-8 or not such a row, or a field is missing or of the wrong kind.
         UsageError: a payload of another package returns neither text nor a row.
     """
     if isinstance(form, RowForm):

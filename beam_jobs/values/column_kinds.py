@@ -22,7 +22,7 @@ FLOAT32_WHOLE = 2**24
 FLOAT64_WHOLE = 2**53
 # The largest float32.
 FLOAT32_MAX = (2 - 2**-23) * 2.0**127
-# A result of `float32_problem`, for which rounding is no fix.
+# A result of `float32_problem`, which rounding does not fix.
 TOO_LARGE = "is too large for float32"
 _INT = re.compile(r"[+-]?[0-9]+")
 # Texts that count as numbers if the kind of a column is inferred: `007` does not.
@@ -94,7 +94,7 @@ def parse_float(text: str) -> float | None:
 
 
 def float32_problem(number: int | float, *, rounds: bool = False) -> str:
-    """Return why float32 cannot hold a number, or an empty string; moving a fraction by less than 0.5 is no problem.
+    """Return why float32 cannot hold a number, or an empty string; moving a fraction by less than 0.5 is not a problem.
 
     Args:
         number: number to be stored.

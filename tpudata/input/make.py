@@ -183,7 +183,7 @@ def build_input_fn(request: InputRequest) -> InputFn:
 
     Raises:
         DatasetError: an index or a cache is damaged.
-        UsageError: the cache, or the window of the shuffle, does not fit.
+        UsageError: the cache, or the window of the shuffle, does not fit the memory or the disk.
     """
     options = request.options
     all_records = Pipeline.open(request)

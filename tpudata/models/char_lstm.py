@@ -240,7 +240,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         same seed, prompt and prompt_seed give the same tokens.
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
+        UsageError: a parameter is unknown or not allowed, or features or labels have the wrong shape or dtype.
     """
     settings = CharLstmParams.from_params(params)
     input_ids = pick_input_ids(features, settings.model)

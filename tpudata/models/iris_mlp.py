@@ -99,7 +99,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, features are missing or have another shape, or labels have another
+        UsageError: a parameter is unknown or not allowed, features are missing or have the wrong shape, or labels have another
             shape or dtype.
     """
     settings = IrisMlpParams.from_params(params)

@@ -104,7 +104,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, images have another shape, or labels have another shape or dtype.
+        UsageError: a parameter is unknown or not allowed, images have the wrong shape, or labels have the wrong shape or dtype.
     """
     settings = MnistCnnParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=1.0, shape=settings.image_shape)

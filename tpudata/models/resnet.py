@@ -185,7 +185,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, images have another shape, or labels have another shape or dtype.
+        UsageError: a parameter is unknown or not allowed, images have the wrong shape, or labels have the wrong shape or dtype.
     """
     settings = ResNetParams.from_params(params)
     images = pick_images(

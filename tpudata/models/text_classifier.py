@@ -109,7 +109,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, or features or labels have another shape or dtype.
+        UsageError: a parameter is unknown or not allowed, or features or labels have the wrong shape or dtype.
     """
     settings = TextClassifierParams.from_params(params)
     input_ids = pick_input_ids(features, settings.model)

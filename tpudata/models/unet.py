@@ -113,7 +113,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         pixels, exact over all pixels that count, and the prediction "classes" (int32 [batch, height, width]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, or images or labels have another shape or dtype.
+        UsageError: a parameter is unknown or not allowed, or images or labels have the wrong shape or dtype.
     """
     settings = UnetParams.from_params(params)
     images = pick_images(features, settings.model, mean=0.5, deviation=0.5)

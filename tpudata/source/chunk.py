@@ -107,7 +107,7 @@ class LoadedChunk:
 
     def _has_valid_checksums(self, index: ShardIndex, chunk: Chunk) -> bool:
         """Return whether all records match their checksums: one checksum for each whole block, and each other record's own."""
-        # Slices of an array are no copies.
+        # Slices of an array are not copies.
         data = np.frombuffer(self._data, np.uint8)
         record = chunk.first
         while record < chunk.stop:

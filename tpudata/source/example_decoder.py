@@ -80,7 +80,7 @@ class ExampleDecoder:
 
         Raises:
             CorruptionError: not an Example, or an image or text that does not decode; the caller adds the place.
-            FeatureError: a feature is missing, or has values of a different kind or number; a label map is of another kind.
+            FeatureError: a feature is missing, or has values of a different kind or number; a label map is of the wrong kind.
         """
         example = decode_example(data)
         return {name: _decode(feature, example) for name, feature in self._features.items()}
@@ -197,7 +197,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
 
     Raises:
         CorruptionError: the map does not decode; the caller adds the place.
-        FeatureError: the map is a file of another kind, whose values would not be the classes.
+        FeatureError: the map is a file of the wrong kind, whose values would not be the classes.
     """
     problem = find_label_map_problem(data, feature.dtype)
     if problem:

@@ -47,7 +47,7 @@ class RecordSource:
             chunks of up to 8 MiB. None is 256 MiB on an object store, 32 requests in flight, and 8 MiB on a disk.
 
     Raises:
-        UsageError: an argument is of another type or value.
+        UsageError: an argument is of the wrong type or value.
         FeatureError: as for `ExampleDecoder`, for example if `features` names a feature that the dataset does not have.
         DatasetError: the folder has no complete dataset, or the dataset no such split.
         StorageError: the manifest cannot be read.
@@ -140,7 +140,7 @@ class RecordSource:
             window_bytes: bytes in the files of a window of records that are permuted together.
 
         Raises:
-            UsageError: an argument is of another type or out of range.
+            UsageError: an argument is of the wrong type or out of range.
         """
         return ShuffledRecords(
             self._records,

@@ -65,7 +65,7 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
     Raises:
         StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
     """
-    # A name always matches a part, so the end of the pattern is no position to begin with.
+    # A name always matches a part, so nothing can begin at the end of the pattern.
     positions = _add_skippable(parts, {0}) - {len(parts)}
     yield from _walk(folder, "", parts, positions, only_folders=only_folders)
 
@@ -98,7 +98,7 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     Raises:
         StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
     """
-    # A name always matches a part, so the end of the pattern is no position to begin with.
+    # A name always matches a part, so nothing can begin at the end of the pattern.
     positions = _add_skippable(parts, {0}) - {len(parts)}
     # A pipe or a device is an error only if it matches.
     for entry in lazy_entries(folder, checked=False):

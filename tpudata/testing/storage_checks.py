@@ -197,7 +197,7 @@ class _StorageCheck:
         self._require(storage.stat(path) is None, "`swap` to None leaves a file.")
 
     def check_deletion(self) -> None:
-        """Delete what the checks wrote, and check that a second deletion of a file is no error."""
+        """Delete what the checks wrote, and check that a second deletion of a file is not an error."""
         storage = self._storage
         for path in (
             self._file,

@@ -42,5 +42,5 @@ class ByteTokenizer:
         return np.frombuffer(data, np.uint8).astype(np.int32)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids; bytes that are no complete character, as at either end of a row, become U+FFFD."""
+        """Return the text of ids; bytes that are not a complete character, as at either end of a row, become U+FFFD."""
         return content_ids(ids, self.identity).astype(np.uint8).tobytes().decode("utf-8", "replace")

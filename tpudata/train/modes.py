@@ -180,7 +180,7 @@ def check_model(job: Job) -> None:
     """Check that the model fits the data and the checkpoint, before anything is recorded; the run reuses what this builds.
 
     Raises:
-        TpudataError: the model does not fit.
+        TpudataError: the model does not fit the data or the checkpoint.
     """
     options, estimator = job.options, job.estimator
     if options.trains and estimator.config.task_type != "evaluator":

@@ -46,7 +46,7 @@ class _Array(NamedTuple):
     Attributes:
         name: its name, without ending.
         shape: its sizes.
-        form: format of a number with its byte order, in the notation of `struct`; empty if it is no integer or bool.
+        form: format of a number with its byte order, in the notation of `struct`; empty if it is not an integer or bool.
         header: bytes before the first number.
         is_stored: whether its numbers are not compressed.
         offset: offset of the first number in the file, if it is stored.

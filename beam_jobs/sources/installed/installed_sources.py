@@ -58,7 +58,7 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
         options: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:
-        UsageError: arguments do not fit, a function returns no source, or an attribute of the source has another type.
+        UsageError: arguments do not fit, a function returns no source, or an attribute of the source has the wrong type.
     """
     if isinstance(installed, type):
         source = open_with_arguments(name, installed, arguments, options)

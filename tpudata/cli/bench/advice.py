@@ -9,7 +9,7 @@ from tpudata.cli.bench.flags import changes_pixels
 from tpudata.format import Dataset
 from tpudata.storage import is_remote
 
-# Bytes of a decoded image up to which resizing is no advice: the cost of such a record is not in its pixels.
+# Bytes of a decoded image up to which resizing is not advised: the cost of such a record is not in its pixels.
 _SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 

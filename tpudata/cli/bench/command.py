@@ -72,7 +72,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
           what a host feeds (`FeedingRate.compare`), and `storage` as in `step`.
 
     Raises:
-        TpudataError: the dataset or a flag does not fit.
+        TpudataError: the dataset cannot be read, or a flag does not fit it.
         MissingExtraError: TensorFlow is not installed.
     """
     set_billing_header()

@@ -48,7 +48,7 @@ _PACKAGES = (
     "sentencepiece",
     "tokenizers",
 )
-# State of a line on something that is absent, which is no problem.
+# State of a line on something that is absent, which is not a problem.
 _NONE = "none"
 _NO_ANSWER = "no answer"
 

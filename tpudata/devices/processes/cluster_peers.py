@@ -154,7 +154,7 @@ class ClusterPeers(Peers):
             make_reply: function that the first process calls with the bytes of all processes.
 
         Raises:
-            ClusterError: a process has ended, or sent a message of another kind or size.
+            ClusterError: a process has ended, or sent a message of the wrong kind or size.
         """
         try:
             if not self.is_chief:

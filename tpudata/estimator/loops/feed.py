@@ -41,8 +41,8 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         batch_axis: axis of the rows for each tensor of (features, labels), in the order of `tf.nest.flatten`; None for axis 0.
 
     Raises:
-        ValueError: batch_axis does not fit; or, with several replicas, a feature or label has no static shape or not
-            params["batch_size"] rows.
+        ValueError: batch_axis does not fit the features and labels; or, with several replicas, a feature or label has no static
+            shape or not params["batch_size"] rows.
     """
     elements = ReplicaElements(call_input_fn, deployment, batch_axis)
     topology = deployment.topology

@@ -42,7 +42,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
             order). An empty array is an empty list of its kind; another empty sequence is a feature without a list.
 
     Raises:
-        FeatureError: a name is not str, or UTF-8 cannot encode it; or a value is of another type, mixed, an integer that does not
+        FeatureError: a name is not str, or UTF-8 cannot encode it; or a value is of the wrong type, mixed, an integer that does not
             fit int64, a finite float that does not fit float32, text that UTF-8 cannot encode, or an array with masked values. The
             message names the feature.
     """

@@ -192,7 +192,7 @@ def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
 
 def _make_count_field(key: str, features: Sequence[Feature]) -> Field:
     """Return the field of the number of entries for a key of `pad`: `image/object/count` for `image/object/*`."""
-    # A key that is the name of a feature is no pattern, whatever characters it has.
+    # A key that is the name of a feature is not a pattern, whatever characters it has.
     is_name = any(feature.name == key for feature in features)
     parts = (key if is_name else _WILDCARDS.sub("", key)).split("/")
     name = "/".join((*filter(None, parts), "count"))

@@ -41,7 +41,7 @@ class FixedLengthRecordFiles:
         label: name of the part that is yielded as labels, by default "label" if there is one; a single integer.
 
     Raises:
-        UsageError: an argument is of another type or out of range.
+        UsageError: an argument is of the wrong type or out of range.
         FeatureError: a part of the record has a dtype that cannot be fed, or the label is missing or not one integer.
     """
 

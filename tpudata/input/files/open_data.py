@@ -25,7 +25,8 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     """Open a split of a dataset, or files without a manifest.
 
     Raises:
-        UsageError: files have a split, a dataset has none, the data are of another type, or TensorFlow has no file system for them.
+        UsageError: files have a split, a dataset has none, the data are of the wrong type, or TensorFlow has no file system for
+            them.
         DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
         StorageError: a file cannot be read, or a folder cannot be listed.
     """

@@ -32,7 +32,7 @@ class TextLineFiles:
         skip_lines: number of lines to skip at the beginning of each file, such as the header of a CSV file.
 
     Raises:
-        UsageError: an argument is of another type or out of range.
+        UsageError: an argument is of the wrong type or out of range.
     """
 
     files: Paths

@@ -31,7 +31,7 @@ class TFRecordFiles:
         label: name of the feature that is yielded as labels, by default "label" or "image/class/label" if there is one.
 
     Raises:
-        UsageError: an argument is of another type.
+        UsageError: an argument is of the wrong type.
         FeatureError: two features of one name, or no feature with the name of the label.
     """
 

@@ -57,7 +57,7 @@ class Records:
 
         Raises:
             DatasetError: an index or a cache is damaged.
-            UsageError: the cache, or a shuffle of all records, does not fit.
+            UsageError: the cache, or a shuffle of all records, does not fit the memory or the disk.
         """
         files, options = request.files, request.options
         plan = plan_reading(files.dataset, files.split, options.reading)

@@ -41,7 +41,7 @@ class RandAugment:
             grey: an integer from 0 to 65535. Many losses and datasets ignore 255.
 
     Raises:
-        UsageError: an option is out of range or of another type.
+        UsageError: an option is out of range or of the wrong type.
     """
 
     layers: int = 2
@@ -173,7 +173,7 @@ def augment_image(
         tracks_moves: whether to return the moves.
 
     Raises:
-        UsageError: the image is of another dtype or shape.
+        UsageError: the image is of the wrong dtype or shape.
     """
     if image.dtype != tf.uint8 or image.shape.rank != 3 or image.shape[2] != 3 or not image.shape.is_fully_defined():
         raise UsageError(

@@ -47,7 +47,7 @@ class TrainCrop:
             window then moves by up to half a shrunk pixel.
 
     Raises:
-        UsageError: an option is out of range or of another type.
+        UsageError: an option is out of range or of the wrong type.
     """
 
     size: int
@@ -78,7 +78,7 @@ class CentreCrop:
         shrink: as in TrainCrop; off, so that accuracies compare with other programs'.
 
     Raises:
-        UsageError: an option is out of range or of another type.
+        UsageError: an option is out of range or of the wrong type.
     """
 
     size: int

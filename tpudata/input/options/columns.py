@@ -17,7 +17,7 @@ class FeatureOptions:
     """Arguments of `make_input_fn` that choose what is read of each record; it documents them.
 
     Raises:
-        UsageError: an argument is of another type, or does not fit another one.
+        UsageError: an argument is of the wrong type, or does not fit another one.
     """
 
     features: str | None = None

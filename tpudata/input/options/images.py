@@ -60,7 +60,7 @@ class Images:
             with their entries of all lists of their pattern. 0 drops only boxes that leave the image.
 
     Raises:
-        UsageError: an option is out of range or of another type, or does not fit another one.
+        UsageError: an option is out of range or of the wrong type, or does not fit another one.
     """
 
     size: tuple[int, int] | None = None

@@ -28,7 +28,7 @@ class Options:
     """Options of feeding: the arguments of `make_input_fn`, which documents them, in groups.
 
     Raises:
-        UsageError: an option is out of range or of another type, or does not fit another one.
+        UsageError: an option is out of range or of the wrong type, or does not fit another one.
     """
 
     training: bool

@@ -21,7 +21,7 @@ class Pad:
         cut: whether a longer list loses its last entries instead of raising an error.
 
     Raises:
-        UsageError: an attribute is out of range or of another type.
+        UsageError: an attribute is out of range or of the wrong type.
     """
 
     length: int | None = None

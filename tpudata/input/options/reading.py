@@ -34,7 +34,7 @@ class Reading:
             reads mix less.
 
     Raises:
-        UsageError: an attribute is out of range or of another type.
+        UsageError: an attribute is out of range or of the wrong type.
     """
 
     streams: int = 32

@@ -27,7 +27,7 @@ class DataService:
             ends with an error.
 
     Raises:
-        UsageError: an attribute is out of range or of another type.
+        UsageError: an attribute is out of range or of the wrong type.
     """
 
     address: str

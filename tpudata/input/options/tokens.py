@@ -37,7 +37,7 @@ class Tokens:
             project's trainer, such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md has them all.
 
     Raises:
-        UsageError: an option is out of range or of another type, or does not fit another one.
+        UsageError: an option is out of range or of the wrong type, or does not fit another one.
     """
 
     sequence_length: int | Mapping[str, int] | None = None

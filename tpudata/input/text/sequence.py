@@ -87,7 +87,7 @@ class Sequences:
         is_pad = tf.equal(features[INPUT_IDS], self.pad_id)
         # Whether a token and all after it are padding: a product from the end on.
         trailing = tf.math.cumprod(tf.cast(is_pad, tf.int32), axis=-1, reverse=True)
-        # With "eos", the first trailing id ends the text and is a target: its predecessor, which is no padding, has a next token.
+        # With "eos", the first trailing id ends the text and is a target: its predecessor, which is not padding, has a next token.
         return tf.equal(trailing[..., :-1] if self.targets == "eos" else trailing[..., 1:], 0)
 
 

@@ -36,7 +36,7 @@ def make_classification_spec(
         top_5: whether evaluation has the metric "top_5_accuracy".
 
     Raises:
-        UsageError: labels are missing or have another shape or dtype.
+        UsageError: labels are missing or have the wrong shape or dtype.
     """
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if mode == ModeKeys.PREDICT:
@@ -96,7 +96,7 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
         offset: label of the first class.
 
     Raises:
-        UsageError: labels have another shape.
+        UsageError: labels have the wrong shape.
     """
     if labels.shape.rank != 2 or labels.shape[1] != logits.shape[1] + offset:
         raise UsageError(

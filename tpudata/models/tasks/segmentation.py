@@ -32,7 +32,7 @@ def make_segmentation_spec(
         ignored_label: label of pixels that do not count.
 
     Raises:
-        UsageError: labels are missing or have another shape or dtype.
+        UsageError: labels are missing or have the wrong shape or dtype.
     """
     classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if mode == ModeKeys.PREDICT:

@@ -103,7 +103,7 @@ def drop_pipeline_claim(output: str, claim: Claim | None) -> None:
 
 
 def check_not_taken_over(output: str) -> None:
-    """Raise OutputError if another process has taken over a folder; a folder without a claim is no error."""
+    """Raise OutputError if another process has taken over a folder; a folder without a claim is not an error."""
     holder = find_claim(output)
     if holder is not None and not (holder.is_of_this_machine and holder.pid == os.getpid()):
         raise OutputError(

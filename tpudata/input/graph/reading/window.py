@@ -71,7 +71,7 @@ class ShuffleWindow:
         """Check that the records fit the free memory if the user requests a window that holds all of them.
 
         Raises:
-            UsageError: the records do not fit.
+            UsageError: the records do not fit the memory.
         """
         # The default window is small. If the split is read in pieces, `check_streams` checks windows of fewer records.
         if self.options.shuffle_buffer is None or self.records < self.plan.count:
@@ -93,7 +93,7 @@ class ShuffleWindow:
             source: name of the split, for messages.
 
         Raises:
-            UsageError: streams and windows do not fit.
+            UsageError: streams and windows do not fit the memory.
         """
         if self.plan.piece_memory is None:
             return
