@@ -229,8 +229,9 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
     """Return a raw feature with the shape of a value, and the value's bytes; FeatureError if it does not fit."""
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
-        size = compute_decoded_size(feature)
-        if size is None or len(value) != size:
+        # Of the stored numbers, which the reader may yield in fewer bytes: int64 as int32.
+        size = dtype.itemsize * math.prod(side for side in feature.shape if side is not None)
+        if not feature.is_static or len(value) != size:
             raise FeatureError(
                 f"Feature {feature.name!r}: it does not fit the schema (got {len(value)} bytes, expected"
                 f" {describe(feature)}). Pass an array."

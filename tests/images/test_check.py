@@ -209,3 +209,15 @@ def test_finds_masks_and_label_maps_that_differ_in_size_from_the_picture(tmp_pat
         ]
     kept = encode(Image.fromarray(np.zeros((48, 96, 3), np.uint8)), "GIF")
     assert verify_record(tmp_path / "gif", {**record_of(boxes, [0, 1]), "image/encoded": kept}, [*FEATURES]) == []
+
+
+def test_finds_a_label_map_that_differs_in_size_from_a_picture_whose_name_has_no_slash(tmp_path: Path) -> None:
+    picture = Feature("image", "bytes", "uint8", (None, None, 3), "image")
+    label_map = Feature("mask", "bytes", "uint8", (None, None, 1), "label_map")
+    for size, expected in ((10, ["feature 'mask' has 10 x 10 pixels; the picture 'image' has 10 x 12"]), (12, [])):
+        record = {
+            "image": encode(Image.fromarray(np.zeros((10, 12, 3), np.uint8)), "PNG"),
+            "mask": png_of(np.zeros((10, size), int)),
+        }
+        problems = verify_record(tmp_path / str(size), record, [picture, label_map])
+        assert [reason for _, reason in problems] == expected

@@ -98,9 +98,7 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
-        # The picture has the prefix of the map or mask: `image/encoded` for `image/object/mask`.
-        pictures_of_prefix = (p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/"))
-        picture = next(pictures_of_prefix, None)
+        picture = next((p for p in pictures if _belongs_to(feature, p)), None)
         picture_values = None if picture is None else example.get(picture.name)
         picture_size = _find_size(picture_values[0]) if picture_values else None
         for index, data in enumerate(example.get(feature.name, ())):
@@ -115,6 +113,12 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
                     f" {picture_size[0]} x {picture_size[1]}",
                     MASKS,
                 )
+
+
+def _belongs_to(feature: Feature, picture: Feature) -> bool:
+    """Return whether a mask or label map has a picture's prefix, as `image/object/mask` that of `image/encoded`, or both none."""
+    folder, slash, _ = picture.name.rpartition("/")
+    return feature.name.startswith(f"{folder}/") if slash else "/" not in feature.name
 
 
 def _find_size(data: object) -> tuple[int, int] | None:
