@@ -111,7 +111,7 @@ class Engine:
         if self.rehearses:
             return self.rehearse_call({ModeKeys.EVAL: input_fn})
         topology = self.training.topology
-        # All hosts of a TPU compute the same results, which one of them writes.
+        # All hosts of a TPU compute the same results, which one of them writes. Without a TPU, each process writes its own.
         writes_summaries = topology.peers.is_chief or not topology.is_tpu
         runtime = self._evaluating or self.predicting
         is_lent = shares_variables and runtime.is_training

@@ -31,7 +31,7 @@ def numpy_input_fn(
         num_epochs: number of times that each row is used; None for no end.
         shuffle: whether rows are in random order; required, as in TensorFlow 1.
         queue_capacity: number of rows that a shuffle draws from, at least a batch.
-        num_threads: a positive int, which has no effect on the order of rows.
+        num_threads: a positive int, as in TensorFlow 1; it has no effect.
 
     Returns:
         A function without arguments that returns a `tf.data.Dataset` of features or of (features, labels), for an Estimator.

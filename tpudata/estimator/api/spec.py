@@ -29,7 +29,7 @@ _REQUIRED_FIELDS = {
 
 
 def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
-    """Check the fields that both kinds of spec have, and replace the lists of hooks by tuples."""
+    """Check the fields that both kinds of spec have, and replace the lists of hooks by tuples; ModelFnError for a wrong field."""
     owner = type(spec).__name__
     require_one_of(f"{owner}(mode=...)", spec.mode, MODES, ModelFnValueError)
     for field in _REQUIRED_FIELDS[spec.mode]:
@@ -208,6 +208,9 @@ def _check_host_function(field: str, function_name: str, pair: object, *, is_use
         function_name: name of the function in its documentation.
         pair: the field's value.
         is_used: whether the spec's mode uses the field; if not, its tensors need not be dense.
+
+    Raises:
+        ModelFnError: the field has another form, or the function does not accept the tensors.
     """
     label = f"TPUEstimatorSpec({field}=...)"
     allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"

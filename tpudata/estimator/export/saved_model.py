@@ -210,6 +210,10 @@ def _restore(
         checkpoint: the checkpoint.
         signatures: signatures by name.
         saver: the scaffold's saver, which restores the variables instead; or None.
+
+    Raises:
+        CheckpointError: the checkpoint lacks a variable that a signature needs, has one in another shape or dtype, or is damaged;
+            or the saver cannot restore it.
     """
     if saver is not None:
         session.run(v1.global_variables_initializer())

@@ -205,7 +205,7 @@ class Deployment:
             return size
         if self.pipeline is InputPipelineConfig.PER_HOST_V1:
             return size // self.topology.num_hosts
-        return size // self.topology.num_replicas
+        return size // self.topology.num_replicas  # PER_HOST_V2 and PER_SHARD_V1: an element is for one replica.
 
     @property
     def model_batch_size(self) -> int | None:

@@ -60,6 +60,7 @@ class ReplicaElements:
         deployment = self._deployment
         worker_replicas = deployment.topology.num_replicas // num_workers
         worker_first, worker_stop = worker * worker_replicas, (worker + 1) * worker_replicas
+        # By call: its dataset, and the number of elements that it yields for each step. (`share` is a range of its replicas.)
         datasets, shares = [], []
         call_first = 0  # Index of the first replica that the call feeds.
         for call in deployment.list_calls():

@@ -191,7 +191,7 @@ def check_for_devices(element_spec: Specs) -> None:
         ValueError: a tensor is not dense, is neither numeric nor bool, or has a dynamic shape.
     """
     for path, spec in list_leaves(split_element(element_spec)):
-        if spec.is_compatible_with(None):  # TensorFlow 2.20 has no tf.NoneTensorSpec.
+        if spec.is_compatible_with(None):  # The spec of None; TensorFlow 2.20 has no tf.NoneTensorSpec to compare with.
             continue
         if not isinstance(spec, tf.TensorSpec):
             raise ValueError(

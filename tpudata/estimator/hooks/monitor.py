@@ -167,6 +167,12 @@ class Monitor:
             hook: the hook.
             arguments: result of its before_run.
             feeds: feeds of the earlier hooks, by name of the tensor; the hook's are added.
+
+        Raises:
+            TypeError: before_run returned something else, or a feed is for an operation.
+            ValueError, KeyError: there are options, the graph lacks a tensor, a value does not fit its tensor, or the hook feeds a
+                tensor of model_fn that cannot be fed.
+            RuntimeError: another hook feeds the same tensor.
         """
         if not isinstance(arguments, _train.SessionRunArgs):
             raise TypeError(

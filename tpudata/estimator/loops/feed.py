@@ -49,7 +49,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     if not topology.devices:
         (call,) = deployment.list_calls()  # One replica, so there is one call.
         dataset = elements.make_dataset(call)
-        is_endless = elements.is_endless
+        is_endless = elements.is_endless  # Known once the dataset is made.
         return Feed(dataset.element_spec, is_endless, lambda _: Iteration(dataset, is_endless=is_endless))
     # Plain TensorFlow needs no jax.
     from tpudata.devices.spmd.mesh import make_mesh

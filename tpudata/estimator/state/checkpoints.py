@@ -144,6 +144,7 @@ class Retention:
     def __init__(self, keep_max: int | None, every_hours: float) -> None:
         self.keep_max = keep_max
         self.every_hours = every_hours
+        # End of the current interval (time.time).
         self._next_time = time.time() + every_hours * 3600
 
     def select_oldest(self, paths: Sequence[str]) -> Sequence[str]:

@@ -120,7 +120,7 @@ class BatchStep(Step, abc.ABC):
         """Return the tensors that a replica computes for a batch, the fetched tensors last, and the operations that it runs."""
 
     def _finish(self, values: list[list[Array]]) -> list[list[Array]]:
-        """Consume the values that only the host needs, and return the other values; this class returns all.
+        """Consume the values that only the host needs, and return the others. This class consumes none; EvalStep overrides it.
 
         Args:
             values: for each tensor of `plan_outputs`, the values of the replicas.

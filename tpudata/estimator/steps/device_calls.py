@@ -67,6 +67,7 @@ class DeviceCallBuilder:
         def run(*batch: Tensors) -> list[list[Array]]:
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
             call_index = np.int64(next(call_indices))
+            # Otherwise jax would make 64-bit numbers, such as the call's index, 32-bit ones.
             with jax.enable_x64(True):
                 results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))
                 return finish([local_parts(result) for result in results])

@@ -55,6 +55,7 @@ class DeviceTrainStep(TrainStep):
         # The devices carry on from portion to portion, without the host, until a loss is NaN. A single step always runs.
         goes_on = None if request.is_single_step else self._true_on_devices
         has_data, remaining = True, request.limit
+        # Otherwise jax would make 64-bit numbers, such as the global step, 32-bit ones.
         with jax.enable_x64(True), self._topology.peers.limit_wait():
             while remaining and has_data:
                 portion = iteration.take(remaining)
@@ -128,7 +129,7 @@ class DeviceTrainStep(TrainStep):
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if not self.checked:
             return np.ones(0, bool)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True):  # Otherwise jax would take float64 variables as float32.
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
     def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_single_step: bool) -> tuple[Layout, LoopProgram]:

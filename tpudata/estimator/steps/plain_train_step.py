@@ -126,7 +126,16 @@ class PlainTrainStep(TrainStep):
         return compiled.get_concrete_function()  # type: ignore[attr-defined, no-any-return]  # TensorFlow is untyped
 
     def _add_step(self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor) -> tuple[Tensors, ...]:
-        """Add a single step on endless data, without a test for its end; return what `_compile`'s function returns."""
+        """Add a single step on endless data, without a test for its end.
+
+        Args:
+            step: function that adds a step for an element.
+            iterator: iterator over the data.
+            records_summaries: whether tf.summary writes (scalar bool).
+
+        Returns:
+            The first five fields of a LoopResult, and a list of the fetched tensors.
+        """
         loss, *fetched = step(iterator.get_next(), records_summaries)
         steps = tf.reshape(self._read_step(), [1])
         # Single steps check no variables; the host does at intervals.
@@ -135,13 +144,16 @@ class PlainTrainStep(TrainStep):
     def _add_step_if_data(
         self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor, specs: Sequence[tf.TensorSpec]
     ) -> tuple[Tensors, ...]:
-        """Add a single step that runs if there is data; return what `_compile`'s function returns.
+        """Add a single step that runs if there is data.
 
         Args:
             step: function that adds a step for an element.
             iterator: iterator over the data.
             records_summaries: whether tf.summary writes (scalar bool).
             specs: specs of the fetched tensors, which are zeros without data.
+
+        Returns:
+            The first five fields of a LoopResult, and a list of the fetched tensors.
         """
         element = iterator.get_next_as_optional()
         has_data = element.has_value()
@@ -178,7 +190,7 @@ class PlainTrainStep(TrainStep):
             counts_every_step: whether each step adds 1 to the global step.
 
         Returns:
-            What `_compile`'s function returns.
+            The first five fields of a LoopResult, and a list of the fetched tensors.
         """
 
         def can_continue(

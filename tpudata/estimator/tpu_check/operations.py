@@ -175,7 +175,8 @@ def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
             "use tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
         )
     dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
-    # XLA drops assertions with their texts. Operations inside a loop or condition are checked one by one, so it may pass strings.
+    # XLA drops assertions with their texts. Operations inside a loop or condition are checked one by one, so the loop or condition
+    # as a whole may pass strings.
     if tf.string in dtypes and operation_type not in ("Assert", *_LOOPS):
         return (
             "works on strings, which a TPU does not have",

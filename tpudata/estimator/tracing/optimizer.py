@@ -146,7 +146,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
 
 def _reject_periodic_options(opt: Optimizer) -> None:
-    """Reject options of a Keras optimizer for every n-th step: it tests the step by `==`, which in a graph compares objects.
+    """Reject options that act at every n-th step only: a Keras optimizer tests the step by `==`, which in a graph compares objects.
 
     Raises:
         ModelFnValueError: such an option is set.

@@ -108,7 +108,7 @@ class DeviceLoops:
         *,
         with_summaries: bool,
     ) -> LoopValues:
-        """Run the steps of a loop in one call of the compiled step, and check their results; arguments as in `run`."""
+        """Run the steps of a loop in one call of the compiled step, and check their results; arguments and errors as in `run`."""
         summaries, step = self._summaries, self._step
         fetch_names = get_tensor_names(fetches)
         # Always fetch summaries without side effects, so that the step is built once.

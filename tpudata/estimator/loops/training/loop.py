@@ -204,6 +204,7 @@ class _Training:
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
         last_loss = None
+        # `_next_size` returns 0 if SIGTERM, a hook or a listener ends training.
         while (end_step is None or self.step < end_step) and (size := self._next_size(end_step)):
             started = time.monotonic()
             self._profiler.before_loop(self.step)
