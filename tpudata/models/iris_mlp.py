@@ -27,7 +27,8 @@ class IrisMlpParams(TrainingParams):
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
-        feature_names: names of the input features, in order; empty for all floats but "weights" and "token_weights", by name.
+        feature_names: names of the input features, in order; empty for all floats but "weights" and "token_weights", sorted
+            by name.
         hidden_units: units of each hidden layer.
         activation: activation of the hidden layers: "sigmoid", "relu" or "tanh".
         dropout: share of the hidden units that a training step drops.

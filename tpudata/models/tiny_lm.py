@@ -32,7 +32,7 @@ class TinyLmParams(TrainingParams):
         hidden_size: size of a token's embedding and of the residual stream.
         num_layers: number of blocks.
         num_heads: attention heads of each block, a divisor of hidden_size.
-        mlp_size: units of the dense layer in each block; None for four times hidden_size.
+        mlp_size: units of the first of the two dense layers in each block; None for four times hidden_size.
         position_embedding: "rotary", or "learned" for a vector that is added for each position.
         max_positions: number of learned positions.
         tie_embeddings: whether the logits are products with the embedding of the tokens.

@@ -80,6 +80,7 @@ class Evaluation:
             self.run(checkpoint)
             return bool(self.metrics["global_step"] >= options.train_steps)
 
+        # True once the last checkpoint is evaluated, False after the timeout.
         if evaluate_new_checkpoints(options.model_dir, evaluate, timeout=timeout):
             return
         within_time = f"within {timeout:g} seconds (--continuous-timeout)"

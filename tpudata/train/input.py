@@ -130,7 +130,10 @@ def make_evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Seque
 
 
 def make_serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
-    """Return the features of an exported model, from encoded images or records; it raises the errors of make_training_input."""
+    """Return the builder of an exported model's features, which come from encoded images or records.
+
+    It raises the errors of make_training_input.
+    """
     from tpudata.input.options.columns import FeatureOptions
     from tpudata.input.serving import ServingFeatures
 

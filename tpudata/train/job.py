@@ -104,7 +104,8 @@ def prepare_job(options: TrainOptions) -> Job:
     warm_start = _make_warm_start(options)
     estimator = make_estimator(options, model_fn, params, None if warm_start is None else warm_start.settings)
     if warm_start is not None:
-        # Fills `warm_start.settings`, which the estimator has by now: only an estimator may start TensorFlow in a cluster.
+        # After `make_estimator`, which got `warm_start.settings`: this fills their list of variables by TensorFlow, which a process
+        # of a cluster must not start before its estimator has joined the others. Training reads the list later.
         warm_start.choose(model_fn, params, make_serving_features(options, dataset))
     return Job(options, dataset, label, params, estimator)
 

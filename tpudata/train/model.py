@@ -86,7 +86,7 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
 
 
 def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None) -> None:
-    """Raise UsageError if the label is not one class of each record, which bundled models need."""
+    """Raise UsageError if the label is not one integer for each record, its class, which bundled models need."""
     if label is not None and (label.shape != () or "int" not in label.dtype):
         raise UsageError(
             f"{options.model} takes one class of each record as its label (got {label.name!r}, {label.dtype} of shape"

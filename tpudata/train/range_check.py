@@ -178,7 +178,7 @@ def _assert_shares(value_range: ValueRange, shares: tf.Tensor) -> tf.Operation:
 
 
 def _make_message(value_range: ValueRange, outside: tf.Tensor) -> tf.Tensor:
-    """Return a message in the form that `tpudata.error_text.libraries` recognises."""
+    """Return a message in the form that `tpudata.error_text.libraries` recognises; `outside` is the text for the wrong value."""
     import tensorflow as tf
 
     begin = f"Feature {value_range.feature}: a value does not fit {value_range.model} (got "

@@ -120,7 +120,7 @@ class Prefetcher(Generic[_Host, _Placed]):
                 raise StopIteration if item.error is None else item.error
             finally:
                 del item  # Otherwise the error and this frame would keep each other alive.
-        self._shared.room.put(None)
+        self._shared.room.put(None)  # The thread may place one more item.
         return item
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Prefetcher(Generic[_Host, _Placed]):
 def _run_thread(
     read: Callable[[], Iterator[_Host]], place: Callable[[_Host], _Placed], shared: _Shared[_Placed]
 ) -> None:
-    """Place all items in the queue, and then the end of the data or the error, unless the prefetcher was closed before."""
+    """Put all placed items into the queue, and then the end of the data or the error, unless the prefetcher was closed before."""
     end = _End()
     try:
         _place_all(read, place, shared)
@@ -151,7 +151,7 @@ def _place_all(
 ) -> None:
     """Read and place items until the data ends or the prefetcher is closed."""
     for item in read():
-        shared.room.get()
+        shared.room.get()  # Waits until one more item may be placed.
         if shared.is_closed.is_set():
             return
         placed = place(item)

@@ -98,6 +98,7 @@ class StepReader:
             return self._make_steps(*self._read_function(iterator, handles, stop, tf.constant(count))), None
         except Exception as error:
             release_frames(error)
+            # The complete steps before the error wait in the queues; without queues, there are none.
             steps = self._make_steps(*self._drain_function(handles)) if handles else Steps(0, [])
             # With its traceback, the error and the frames of this thread would keep each other alive.
             return steps, error.with_traceback(None)

@@ -167,7 +167,7 @@ class _Lowering:
         """
         groups_node = _make_constant(node, f"{node.name}/groups", groups, controls)
         yield groups_node
-        tensor, _, *control_inputs = node.input
+        tensor, _, *control_inputs = node.input  # The second input has the groups.
         inputs = [tensor, _name_output(groups_node, is_function), *control_inputs]
         all_reduce = _make_node(node, _ALL_REDUCE, node.name, inputs)
         all_reduce.attr["reduce_op"].s = b"Add"
@@ -194,7 +194,7 @@ class _Lowering:
             _make_constant(node, f"{node.name}/{name}", scalar, controls) for name, scalar in scalars.items()
         ]
         yield from scalar_nodes
-        tensor, _, *control_inputs = node.input
+        tensor, _, *control_inputs = node.input  # The second input has the groups.
         inputs = [tensor, *(_name_output(scalar_node, is_function) for scalar_node in scalar_nodes), *control_inputs]
         all_reduce = _make_node(node, _COLLECTIVE_REDUCE, f"{node.name}/sum", inputs)
         all_reduce.attr["merge_op"].s = b"Add"

@@ -114,7 +114,8 @@ def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
     """Register the functions of an imported `GraphDef` with TensorFlow's runtime, which import does not do.
 
     Args:
-        functions: all `FunctionDef`s of the library; the runtime counts registrations of equal ones.
+        functions: all `FunctionDef`s of the library. Other graphs may register equal ones: the runtime counts registrations, and
+            keeps a function until each has been removed.
         graph: graph that calls the functions. They are removed once this graph, or the outermost traced function around it, is
             garbage collected.
     """

@@ -109,6 +109,7 @@ class ClusterPeers(Peers):
         try:
             yield
         except ClusterError as error:
+            # Iterators in the frames of an error would deadlock at exit.
             _forget_frames(error)
             raise
         except (RuntimeError, ValueError) as error:

@@ -86,7 +86,7 @@ class Link:
         return message
 
     def close(self) -> None:
-        """Announce to the other process that this one ends."""
+        """Announce to the other process that this one ends; this does not close the connection."""
         with contextlib.suppress(LinkEndedError):
             self.send(_END, b"")
 

@@ -13,6 +13,9 @@ _NO_WAIT = contextlib.nullcontext()
 class Peers:
     """The processes of a run. This class is for a run of a single process, and the base for several.
 
+    Methods say what they do for several processes, as `ClusterPeers` overrides them; a single process gets its own values back, and
+    the contexts do nothing.
+
     Attributes:
         index: index of this process, from 0; 0 is the chief.
         count: number of processes.

@@ -63,7 +63,7 @@ def make_process_group(task: ClusterTask) -> ProcessGroup:
             f"TF_CONFIG: got the job {unsupported[0]!r} (expected {' and '.join(_SUPPORTED_JOBS)}). {hint}."
         )
     index = task.global_id
-    # Evaluators join no group: they do not train.
+    # Only an evaluator has no index, and evaluators join no group.
     assert index is not None, "an evaluator trains alone"
     if task.coordinator_address is not None:
         names = [f"process {task_index}" for task_index in range(task.num_workers)]

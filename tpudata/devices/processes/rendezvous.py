@@ -6,9 +6,9 @@ listens at the coordinator's address, which jax's own service takes afterwards, 
 process then knows who is missing. The connections remain: the processes use them to agree (cluster_peers.py) and to notice the
 end of a process.
 
-The protocol is lines of text: an arriving process sends `tpudata NUMBER COUNT`; the first process answers with `missing NAMES`,
-again whenever that changes, `no REASON`, or, to all at once, `go`. Any other connection is a stranger: it is closed
-without delaying the meeting.
+The protocol is lines of text: an arriving process sends `tpudata NUMBER COUNT`, its index and the number of processes;
+the first process answers with `missing NAMES`, again whenever that changes, `no REASON`, or, to all at once, `go`. Any other
+connection is a stranger: it is closed without delaying the meeting.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Variables of a program, in three groups that the program treats differently.
+    """Names of a program's variables, in three groups that the program treats differently.
 
     Attributes:
         written: variables with one value for all replicas that the program writes; their arrays are donated.
@@ -226,7 +226,7 @@ def _make_initial_state(
         written=written,
         per_replica=tuple(array[0] for array in per_replica),
         losses=jnp.zeros([max_steps], jnp.float32),
-        global_steps=jnp.full([max_steps], -1, jnp.int64),
+        global_steps=jnp.full([max_steps], -1, jnp.int64),  # -1 marks steps that are not done.
         fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
         step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
     )

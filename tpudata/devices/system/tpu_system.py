@@ -232,6 +232,11 @@ class TPUSystem:
     ) -> tuple[list[Array], tuple[bool, ...]]:
         """Return the arrays of all arguments, in the order of `jax.tree.leaves`, and for each whether its rows are split.
 
+        Args:
+            jax: the module `jax`, which `run` has imported.
+            args: arguments of the user's function.
+            split: as in `run`.
+
         Raises:
             UsageError: `split` has another length than `args`, or an array has strings or cannot be split.
         """

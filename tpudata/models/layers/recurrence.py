@@ -59,7 +59,12 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
 
 
 def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the outputs, the cell's states, and the gates after their activations, each [steps, batch, ...]."""
+    """Return the outputs, the cell's states, and the gates after their activations, each [steps, batch, ...].
+
+    Args:
+        inputs: float32 [steps, batch, 4 * units], as in `lstm_recurrence`.
+        kernel: the recurrent kernel, [units, 4 * units].
+    """
     steps, batch, units = inputs.shape[0], inputs.shape[1], kernel.shape[0]
     zeros = tf.zeros_like(inputs[0, :, :units])
     inputs_in = tf.TensorArray(tf.float32, steps).unstack(inputs)

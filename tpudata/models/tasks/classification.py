@@ -48,6 +48,7 @@ def make_classification_spec(
         raise UsageError(
             f"{params.model}: labels must be integers [batch], one for each row, got {labels.dtype.name} {labels.shape}."
         )
+    # `classes` only lends its shape, [batch], to the ones that stand for missing weights.
     weights = get_row_weights(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:

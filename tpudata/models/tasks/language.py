@@ -86,5 +86,5 @@ def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
     """Return the product of each token's weight, 1 by default, and its row's weight: float32 [batch, length]."""
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
-    # A label of each row, since weights that are missing are ones of this shape.
+    # `labels[:, 0]` only lends its shape, [batch], to the ones that stand for missing weights.
     return weights * get_row_weights(features, labels[:, 0])[:, None]

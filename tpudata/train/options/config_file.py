@@ -89,6 +89,10 @@ def parse_param(text: str) -> tuple[str, Any]:
 def check_params(value: object, location: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
+    Args:
+        value: the value of `params` that YAML's parser returned.
+        location: the file and the key, for messages.
+
     Raises:
         UsageError: the value is neither null nor a mapping from names to finite numbers, texts, true, false, null, or lists or
             mappings of these; or two names differ only by dashes and underscores.

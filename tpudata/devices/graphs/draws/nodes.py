@@ -41,8 +41,8 @@ class Scope:
     """Inputs that determine the draws of the nodes of a graph or of a function.
 
     Attributes:
-        position: int64 scalar that distinguishes the runs of the nodes.
-        replica: int32 scalar, the index of the replica; None for a session's draws.
+        position: name of an int64 scalar that distinguishes the runs of the nodes.
+        replica: name of an int32 scalar, the index of the replica; None for a session's draws.
         is_function: whether the nodes are in a function, where an input also names the output of its producer.
     """
 
