@@ -143,7 +143,7 @@ class Records:
         return self._cache.open(self.stored)
 
     def _open_ranges(self, order: Order, rows: Rows) -> Ranges:
-        """Return the ranges from which an order takes a host's records."""
+        """Return the ranges from which an order takes a host's records; UsageError if streams and windows do not fit the memory."""
         if self._cache.is_in_memory or self.window.has_all:
             return MemoryRanges(self._memory_datasets.get(self._read_all))
         if self._options.shuffles:
