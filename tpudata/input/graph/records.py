@@ -178,6 +178,7 @@ class _MemoryDatasets:
         # The tensors of a kept dataset are eager, which a graph cannot use.
         if not tf.executing_eagerly():
             return make()
+        # The device on which operations run here, such as that of a `with tf.device(...)`.
         device = tf.zeros([]).device
         if device not in self._datasets:
             self._datasets[device] = make()
