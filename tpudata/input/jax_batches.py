@@ -129,6 +129,7 @@ def _list_leaves(spec: Element) -> list[tuple[str, tf.TensorSpec]]:
     """
     parts = spec if isinstance(spec, tuple) else (spec,)
     part_names = ("features", "labels", "weights", *(f"part {index}" for index in range(3, len(parts))))
+    # More names than parts, if the batch has fewer than three.
     leaves = [leaf for name, part in zip(part_names, parts, strict=False) for leaf in name_leaves(part, name)]
     for name, leaf in leaves:
         if not isinstance(leaf, tf.TensorSpec) or leaf.dtype in (tf.string, tf.variant, tf.resource):

@@ -61,7 +61,7 @@ def make_input_fn(
     (features, labels), where B is `params["batch_size"]`:
 
     - features: a dict of tensors [B, ...]: `image` uint8 [B, height, width, channels] for the layouts imagenet and raw, `text`
-      string [B] for text. int64 leaves as int32.
+      string [B] for text. int64 becomes int32.
     - labels: int32 [B], as stored; see `label` for others. A dataset without labels yields features alone.
 
     With `training=True` the dataset never ends, unless `num_epochs` is given: every epoch has a different order of the records;

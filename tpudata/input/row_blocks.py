@@ -97,6 +97,7 @@ class RowBlocks:
                 f"batch_size={batch_size}: it is the global batch's, and {self._divider} divides it into {self.num_parts} parts. "
                 f"Pass a multiple of {self.num_parts}."
             )
+        # A block is one or more whole parts.
         return batch_size // self.num_blocks
 
     @property

@@ -108,6 +108,8 @@ class SplitFiles(abc.ABC):
     def scan(description: Any, file: Entry) -> Offsets:
         """Return where the records of a described file begin, and where the last one ends: int64 [records + 1].
 
+        Each kind of files without a manifest overrides it.
+
         Raises:
             CorruptionError: the file is cut, damaged or compressed.
         """

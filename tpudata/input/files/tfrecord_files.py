@@ -69,7 +69,10 @@ class DescribedTFRecords(Shards):
         return self.description.features
 
     def choose_fields(self, columns: FeatureOptions, **options: Any) -> Fields:
-        """Return the fields of each record, from the features of the description, after a check of the first record."""
+        """Return the fields of each record, from the features of the description, after a check of the first record.
+
+        See `SplitFiles.choose_fields`; a UsageError, too, if the description has no features.
+        """
         if not self.declared:
             raise UsageError(
                 "TFRecordFiles: the features of the records are unknown. Pass features=[tpudata.format.Feature(...), ...] with"

@@ -143,7 +143,7 @@ class Records:
         return self._cache.open(self.stored)
 
     def _open_ranges(self, order: Order, rows: Rows) -> Ranges:
-        """Return the ranges from which an order takes a host's records."""
+        """Return the ranges from which an order takes a host's records; UsageError if streams and windows do not fit the memory."""
         if self._cache.is_in_memory or self.window.has_all:
             return MemoryRanges(self._memory_datasets.get(self._read_all))
         if self._options.shuffles:
@@ -178,6 +178,7 @@ class _MemoryDatasets:
         # The tensors of a kept dataset are eager, which a graph cannot use.
         if not tf.executing_eagerly():
             return make()
+        # The device on which operations run here, such as that of a `with tf.device(...)`.
         device = tf.zeros([]).device
         if device not in self._datasets:
             self._datasets[device] = make()

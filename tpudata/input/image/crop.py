@@ -134,7 +134,12 @@ def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Ten
 
 
 def _find_centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Return the middle square, int32 [4], as `find_crop` does; if it cannot be exact, it is half a pixel down and to the right."""
+    """Return the middle square, int32 [4], as `find_crop` does; if it cannot be exact, it is half a pixel down and to the right.
+
+    Args:
+        shape: int32 [3], the image's height, width and channels.
+        fraction: side of the square, as a share of the image's shorter side.
+    """
     side = tf.cast(fraction * tf.cast(tf.minimum(shape[0], shape[1]), tf.float32), tf.int32)
     side = tf.maximum(side, 1)
     return tf.stack([(shape[0] - side + 1) // 2, (shape[1] - side + 1) // 2, side, side])

@@ -1,8 +1,8 @@
 """MixUp and CutMix: each image of a batch is mixed with another image of the batch, and its labels in the same shares.
 
-Both run on whole batches, as the last step before the device. A row's partner is the row before it (the first row's is the
-last), which in a shuffled batch is a random one. With several hosts, the partner is in the host's part of the global batch, so that
-the pairs, unlike the set of records, depend on the number of hosts.
+Both run on whole batches, once their images are cropped, augmented and scaled. A row's partner is the row before it (the first
+row's is the last), which in a shuffled batch is a random one. With several hosts, the partner is in the host's part of the global
+batch, so that the pairs, unlike the set of records, depend on the number of hosts.
 
 Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities; several classes of a
 record and other floats are blended as they are. Label maps get the partner's rectangle with CutMix, and cannot be blended with

@@ -120,7 +120,7 @@ class StreamOrder(TrainingOrder):
 
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return keys that sort an epoch's chunks by the lane of their part, and at random within it: int64 [chunks]."""
-        # In each epoch, a slot takes another lane, see `training`. Its own part of the chunks must be in that lane.
+        # A slot's lane may change with the epoch, see `training`. Its own part of the chunks must be in that lane.
         lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.records, self.lanes)
         return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._draw_chunk_keys(epoch)
 
@@ -130,7 +130,8 @@ class StreamOrder(TrainingOrder):
         if self.lanes == 1:
             return whole
         lanes = np.arange(1, self.lanes)
-        # First places of all lanes but the first: the first records % lanes lanes have a record more than the others.
+        # Index in the permuted sequence at which each lane but the first begins: the first records % lanes lanes have a record
+        # more than the others.
         bounds = tf.constant(lanes * (self.records // self.lanes) + np.minimum(lanes, self.records % self.lanes))
         num_bounds_before = count_up_to(bounds, whole.begins)
         # The number of records of each chunk before the first bound inside it; meaningless for chunks without one.

@@ -5,11 +5,11 @@ Records are numbered 0..N-1 in the order of the dataset. Batches of B rows are c
 comes once an epoch and no batch is short.
 
 - Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
-- The permuted sequence is cut into L lanes, whose lengths differ by at most one record, where L divides B. Place q of an epoch is
-  place q // L of lane q % L.
+- The permuted sequence is cut into L lanes, whose lengths differ by at most one record, where L divides B. The record at
+  place q of an epoch has index q // L in lane q % L.
   Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within
-  an epoch these are the places of one lane, and in the next epoch the places of another. A host that feeds some rows reads the
-  lanes of their slots only.
+  an epoch these are the records of one lane, and in the next epoch those of another, unless L divides N. A host that feeds some
+  rows reads the lanes of their slots only.
 - A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the
   records of each slot are permuted: all that are of one epoch, or windows of W turns of them.
 
@@ -211,12 +211,12 @@ class TrainingOrder:
         """
         # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
         lane = tf.math.floormod(slots - epoch * self.records, self.lanes)
-        # An index in the permuted sequence, of which each lane is a part. The first records % lanes lanes have a record more than
-        # the others.
+        # `begin_place` and `end_place` are indices in the permuted sequence, of which each lane is a part, and not places of the
+        # epoch. The first records % lanes lanes have a record more than the others.
         begin_place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
         begin_place += begin - first_turn
         end_place = begin_place + (end - begin)
-        # A range for each chunk that a slot's places [begin_place, end_place) touch.
+        # A range for each chunk that a slot's indices [begin_place, end_place) touch.
         first_chunk = count_up_to(chunks.ends, begin_place)
         stop_chunk = tf.where(end > begin, count_up_to(chunks.ends, end_place - 1) + 1, first_chunk)
         splits, chunk = list_range_numbers(first_chunk, stop_chunk)
@@ -261,6 +261,7 @@ class TrainingOrder:
         turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
         # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
         window_begins = tf.maximum(first, turns // self.window * self.window) - block * self.turns
+        # Drawn for all lanes, so that a slot has the same draws on any host.
         draws = draw([self.lanes, self.turns], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
         mixed_positions = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)

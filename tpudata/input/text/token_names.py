@@ -164,6 +164,7 @@ def _rename_for_transformers(
 ) -> dict[str, tf.Tensor]:
     """Return a batch under the names of Hugging Face's models; the arguments are those of `_RENAMERS`' functions."""
     # The models compare the prediction at each position with the label at the next one, so target t becomes label t + 1.
+    # The first label of each row has no prediction: a column of ignored labels, of the shape [B, 1] of `labels[:, :1]`.
     is_counted = features[TOKEN_WEIGHTS][:, :-1] > 0
     labels = tf.where(is_counted, targets[:, :-1], _IGNORED)
     batch = {

@@ -21,7 +21,7 @@ class Cache:
     is_in_memory = False
 
     def open(self, stored: StoredRecords) -> StoredRecords:
-        """Return the records to read: from the split's files, or the same records from the files of the cache.
+        """Return the records to read: `stored` itself; `DecodedCache` overrides it, to return the same records from its files.
 
         Args:
             stored: the records in the split's files; all, or some of them.
@@ -31,7 +31,7 @@ class Cache:
     def choose_wrapper(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
         """Return a wrapper of functions that read stored records, which caches the records.
 
-        None if the cache keeps no stored records.
+        None if the cache keeps no stored records, as here; `PieceCache` overrides it.
 
         Args:
             plan: plan of reading.

@@ -33,7 +33,7 @@ class FilteredPipeline:
         self._request = request
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the dataset of `input_fn`."""
+        """Return the dataset of `input_fn`: some rows of each global batch of the selected records, from a step on."""
         return self._selected_pipeline.batches(rows, start_step)
 
     def measure_lengths(self) -> Integers:

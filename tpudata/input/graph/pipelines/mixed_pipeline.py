@@ -28,7 +28,7 @@ class MixedPipeline:
         self._weights = weights
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the dataset of `input_fn`."""
+        """Return the dataset of `input_fn`: some rows of each global batch, from a step on."""
         order = MixtureOrder.make(self._weights, rows.total)
         pieces = order.pieces
         # Row r of a batch is row r // pieces of a piece: these rows of all pieces cover the host's rows.

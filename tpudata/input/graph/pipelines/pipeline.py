@@ -78,7 +78,7 @@ class Pipeline:
         return Pipeline(request, self._records.select(request, ids, is_cached=is_cached))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
-        """Return the dataset of `input_fn`."""
+        """Return the dataset of `input_fn`: some rows of each global batch, from a step on."""
         order = self._records.make_order(rows.total)
         return self._finish(self._serve_batches(order, rows, start_step), order, rows, start_step)
 

@@ -25,6 +25,7 @@ def measure_free_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
         limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
     except (OSError, KeyError, ValueError):
+        # Without this file: the free pages, if the system counts them.
         names = os.sysconf_names
         if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
             limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -55,6 +55,7 @@ class PiecePlan(ReadPlan):
         """
         sizes = self.pieces.ends - self.pieces.begins
         # The lanes have `lanes - 1` bounds, each inside a piece, which is then read in two parts.
+        # A piece has by default the size of a block of TensorFlow's client, which a read fetches at least.
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
         max_lanes = batch_size
         if bytes_per_cut:
@@ -72,7 +73,7 @@ class PiecePlan(ReadPlan):
             stop_lane = -(-(host + 1) * rows_per_host // stride)
             lane_reads += stop_lane - first_lane
         reads_per_piece = lane_reads / lanes
-        # Pieces in which a lane ends are read in two parts.
+        # Pieces in which a lane ends are read in two parts, as for `count_lanes`.
         sizes = self.pieces.ends - self.pieces.begins
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
         return reads_per_piece * (1 + (lanes - 1) * bytes_per_cut / float(sizes.sum()))

@@ -105,7 +105,7 @@ class ReadPlan:
     def reads_whole_batches(self, _: Rows) -> bool:
         """Return whether a host that reads in order reads whole batches, of which it then takes only its own rows.
 
-        False without pieces.
+        False here, without pieces; `PiecePlan` overrides it.
         """
         return False
 
@@ -174,7 +174,7 @@ class ReadPlan:
         return length if self.block_records is None else max(length, self.block_records)
 
     def _cut_chunks(self, length: int) -> Chunks:
-        """Return the chunks of this plan's records, each cut from `length` stored records."""
+        """Return the chunks of this plan's records, each cut from at most `length` stored records."""
         return self._select_chunks(
             self._split_large(Chunks.cut([shard.records for shard in self.split.shards], length))
         )

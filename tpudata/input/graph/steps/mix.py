@@ -44,7 +44,7 @@ def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
 
 
 def transpose_batch(fields: Fields, permutation: tuple[int, ...]) -> Step:
-    """Return the step that permutes the axes of a batch's images."""
+    """Return the step that permutes the axes of a batch's images and label maps, as `tf.transpose` does."""
 
     @without_autograph
     def transpose(element: Element, extras: Extras) -> tuple[Element, Extras]:

@@ -104,7 +104,7 @@ def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int
 
 
 def _list_registered(address: str) -> list[str] | None:
-    """Return the addresses of the workers that have registered; None if the dispatcher does not answer."""
+    """Return the addresses of the workers that have registered; None if the call fails or times out."""
     import grpc  # TensorFlow depends on it.
 
     with grpc.insecure_channel(address.removeprefix("grpc://")) as channel:
