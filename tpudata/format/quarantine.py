@@ -190,7 +190,12 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 
 def _check_ranges(field: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless each range [first, stop) of the field `field` has records, and the ranges ascend without overlap."""
+    """Raise ValueError unless each range has records, and the ranges ascend without overlap.
+
+    Args:
+        field: name of the ranges' field in the file, for the message.
+        ranges: (first record, record after the last one, reason) of each range.
+    """
     for index, (first, stop, _) in enumerate(ranges):
         if first >= stop:
             raise ValueError(f"{field}[{index}] has no records (got {first} to {stop})")

@@ -41,6 +41,7 @@ def is_tokenizer_name(name: object) -> bool:
 def tokenizer_files(manifest: Manifest) -> tuple[TokenizerFile, ...]:
     """Return the tokenizer's own file and the chat template; empty if the manifest names neither."""
     entries = (manifest.options.get("tokenizer"), manifest.options.get("chat_template"))
+    # A missing hash becomes the text "None", which is the hash of no file, so checks of the file fail.
     return tuple(
         TokenizerFile(entry["file"], str(entry.get("sha256")))
         for entry in entries

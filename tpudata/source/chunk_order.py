@@ -149,6 +149,7 @@ class ChunkOrder:
     def locate(self, position: int) -> tuple[WindowKey, int]:
         """Return the window of a position, counted from the start of all epochs, and the record's index in the window."""
         epoch = position // self.epoch_records
+        # The lanes take `_rows` positions in turn.
         lane = position // self._rows % self._lanes
         part = self._part(epoch, lane)
         # Records of this epoch that the lane takes before this position.
@@ -186,7 +187,10 @@ class ChunkOrder:
         return None
 
     def _count_before(self, lane: int, position: int) -> int:
-        """Return the number of positions before `position` that belong to a lane: the lanes take `_rows` positions in turn."""
+        """Return the number of positions before `position` that belong to a lane: the lanes take `_rows` positions in turn.
+
+        These positions count from the start of all epochs.
+        """
         rounds, remainder = divmod(position, self._rows * self._lanes)
         return rounds * self._rows + min(max(remainder - lane * self._rows, 0), self._rows)
 

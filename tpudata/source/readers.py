@@ -44,6 +44,7 @@ class Readers:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(MAX_READERS, thread_name_prefix="tpudata-source")
+                # The threads end when this object is dropped without `close`.
                 weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
             return self._pool
 

@@ -109,7 +109,8 @@ class ShardRecords:
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
         record = number - (self._ends[shard - 1] if shard else 0)
-        # Without gaps, which are records in quarantine, this number is the record's index in the shard.
+        # Without gaps, which are records in quarantine, this number is the record's index in the shard. So it is with a gap at the
+        # end of the shard only.
         has_gaps = len(runs) > 1 or runs[0, 0] > 0
         if has_gaps:
             record = int(_skip_quarantined(runs, np.array([record]))[0])

@@ -245,6 +245,7 @@ class _FsspecObjects:
 
     def _locate(self, path: str) -> tuple[Any, str]:
         """Return fsspec's file system for a path, cached in each process, and the path within it."""
+        # No cached listings: other processes write files meanwhile.
         filesystem, store_path = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return filesystem, str(store_path)
 

@@ -72,6 +72,7 @@ class ObjectTable:
         columns = [_convert_to_numbers(feature, example.get(feature.name, ())) for feature in self.box_columns]
         if not columns:
             return []
+        # A single list has the four edges of every box; otherwise each of four lists has one edge of every box.
         rows = columns[0].reshape(-1, 4) if len(columns) == 1 else np.stack(columns, axis=1)
         return [(ymin, xmin, ymax, xmax) for ymin, xmin, ymax, xmax in rows.tolist()]
 

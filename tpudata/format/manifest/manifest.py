@@ -241,7 +241,10 @@ def list_shards(manifest: Manifest) -> list[Shard]:
 
 
 def join_maxima(manifests: Iterable[Manifest]) -> dict[str, int]:
-    """Return the maxima of several datasets together, for the features whose entries all of them counted."""
+    """Return the maxima of several datasets together: by feature, a number of entries that no record exceeds.
+
+    A feature that is not in the maxima of every dataset is omitted, since its entries were not counted everywhere.
+    """
     all_maxima = [manifest.maxima for manifest in manifests]
     names = set.intersection(*map(set, all_maxima)) if all_maxima else set()
     return {name: max(maxima[name] for maxima in all_maxima) for name in sorted(names)}

@@ -94,4 +94,5 @@ def is_sequence(feature: Feature) -> bool:
 def short_name(feature: Feature) -> str:
     """Return `image` for `image/encoded` and `image_raw`, likewise for label maps, otherwise the feature's own name."""
     suffix = {"image": "/encoded", "label_map": "/encoded", "raw": "_raw"}.get(feature.encoding or "", "")
+    # A name that consists of the suffix alone stays.
     return feature.name.removesuffix(suffix) or feature.name

@@ -99,7 +99,7 @@ class ShardIndex:
         return int(self.offsets[start]), int(self.offsets[min(start + self.block_records, self.records)])
 
     def file_range(self, block: int) -> tuple[int, int]:
-        """Return the byte offsets of a block in the shard's file; with gzip, `unpack_blocks` decompresses this range."""
+        """Return the byte offsets of a block's start and end in the shard's file; with gzip, `unpack_blocks` unpacks this range."""
         if self.block_offsets is None:
             return self.block_range(block)
         return int(self.block_offsets[block]), int(self.block_offsets[block + 1])

@@ -114,7 +114,7 @@ class ShardKeys:
 
 def _are_valid(entries: Entries) -> bool:
     """Return whether entries ascend, and the last byte of each says that it has a record or was rejected."""
-    # As two big-endian integers each: numpy compares them faster than strings.
+    # As two big-endian integers each, which numpy compares faster than strings. The lowest byte of the second is the state.
     halves = entries.view(">u8").reshape(-1, 2)
     key_hashes, states = halves[:, 0], halves[:, 1]
     same_key = key_hashes[1:] == key_hashes[:-1]

@@ -29,6 +29,7 @@ def find_changed_shard_error(dataset: Dataset, split: str) -> DatasetError | Non
             continue
         if entry.size != expected_size:
             difference = _describe_difference(entry.size, expected_size, shard)
+            # The damage begins where the shorter one ends, the file as stored or as written.
             return CorruptionError(path, min(entry.size, shard.bytes), difference)
         # Readers would not notice another file of this size, since its records match their own checksums.
         if entry.crc32c not in (None, shard.crc32c) and shard.name not in dataset.quarantine.shards:

@@ -179,6 +179,7 @@ class ShardCheck:
             yield Defect(path, error.offset, error.reason)
             return None
         except StorageUnavailableError:
+            # An outage is not a defect.
             raise
         except StorageError as error:
             yield Defect(path, 0, f"cannot be read: {error}")

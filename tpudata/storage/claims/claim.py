@@ -137,6 +137,7 @@ def read_claim(path: str) -> bytes | None:
     try:
         return storage.read(path)
     except StorageUnavailableError:
+        # An outage does not mean that there is no claim.
         raise
     except StorageError:
         if storage.stat(path) is None:

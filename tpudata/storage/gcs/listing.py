@@ -93,7 +93,7 @@ def scan_names(
             below = entry.name[len(prefix) :]
             if below.startswith("/") or "//" in below:
                 _reject_empty_part(folder, bucket, entry.name, len(prefix))
-            # The store compares the names of objects, which sort after the name of their folder.
+            # The store compares the names of objects: it also lists a folder that sorts before `start` if it has objects after it.
             if start <= below and (stop is None or below < stop):
                 yield entry
         last_prefix = max(page.prefixes, default=last_prefix)

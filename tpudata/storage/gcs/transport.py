@@ -196,6 +196,7 @@ class _Client:
         # urllib3 logs URLs, and the id of an upload is as good as a password: see `HIDDEN_QUERY`.
         if "upload_id=" in url:
             url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
+        # The body is read below, so that a connection that breaks is closed, and stays packed: callers check gzip's checksum.
         response = self._pools.urlopen(
             method,
             url,

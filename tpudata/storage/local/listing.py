@@ -51,7 +51,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
     if len(first_names) < range_names:
         return ()
     count = len(first_names)
-    # The names with the smallest checksums are a sample of all names, the same in every run.
+    # The names with the smallest checksums (`_rank` negates them) are a sample of all names, the same in every run.
     sample = heapq.nlargest(sampled_names, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
     # A heap, whose first item has the largest checksum of the sample, and is replaced by a name with a smaller one.

@@ -118,6 +118,7 @@ class CheckedStorage:
         try:
             stored = None if description is None else self._read_whole(path, description.version, description.size)
         except StorageUnavailableError:
+            # An outage does not mean that the object has changed.
             raise
         except StorageError:
             # The object was replaced after the description.
@@ -131,6 +132,7 @@ class CheckedStorage:
         with self._store.translate_errors("written", path):
             try:
                 if new is None:
+                    # It may be gone already, by an earlier attempt of this call whose answer was lost.
                     with contextlib.suppress(AbsentError):
                         self._store.retries(lambda: self._store.remove(path, version))
                 else:
