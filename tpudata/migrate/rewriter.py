@@ -102,7 +102,7 @@ class Rewriter(abc.ABC):
         self.notes.append((getattr(node, "lineno", 1), text))
 
     def rewrite_part(self, node: ast.AST) -> str:
-        """Return an expression's text with current names."""
+        """Return an expression's text with current names, as part of a larger edit; the expression itself is not edited."""
         with self.edits.isolate():
             for part in ast.walk(node):
                 self.rewrite(part)
