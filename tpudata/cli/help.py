@@ -64,7 +64,7 @@ def new_parser() -> FlagParser:
 
 
 def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
-    """Return the list of all pages by section, with their titles."""
+    """Return the list of all pages by section, with their titles; `names` has each page's short name by its full name."""
     if not pages:
         return "This installation has no pages. See: tpudata --help"
     parts = [
@@ -90,7 +90,13 @@ def _describe_source_arguments(name: str) -> str:
 
 
 def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
-    """Return the list of the pages that mention a word, each with its best section, the best first; empty if none does."""
+    """Return the list of the pages that mention a word, each with its best section, the best first; empty if none does.
+
+    Args:
+        word: the word, or its beginning; case is ignored.
+        pages: all pages.
+        names: the short name of each page, by its full name.
+    """
     pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
     scored_lines: list[tuple[int, str]] = []
     for page in pages:
@@ -113,7 +119,7 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
 def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
     """Return the error for a name that nothing has; its message suggests the nearest command, page or source.
 
-    Without Beam, return the error that Beam is not installed.
+    Without Beam, return the error that Beam is not installed. `names` has each page's short name by its full name.
     """
     try:
         from beam_jobs.sources.installed.installed_sources import DOCUMENTS, list_installed_names

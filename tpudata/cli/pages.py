@@ -16,7 +16,7 @@ SECTIONS = ("tutorials", "convert", "dataset", "feed", "train", "concepts", "ref
 
 @dataclass(frozen=True)
 class Page:
-    """A page.
+    """A page of the documentation.
 
     Attributes:
         name: its path in the folder of the documentation, without a suffix, such as `reference/sources`.

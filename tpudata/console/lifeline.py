@@ -26,7 +26,7 @@ class Lifeline:
         self._right_to_close = [None]
 
     def cut(self) -> None:
-        """End all processes that hold the reading end, now or later; any thread may call it, more than once."""
+        """End all processes that hold the reading end, and those that get it later; any thread may call it, more than once."""
         # IndexError: another caller has got the right to close it.
         with contextlib.suppress(IndexError):
             self._right_to_close.pop()

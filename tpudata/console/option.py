@@ -268,6 +268,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
         parser.add_switch(option.flag, default=None, help=help_text, dest=option.name)
         return
     metavar = option.value.metavar or "{" + ",".join(option.choices) + "}"
+    # Many choices are listed in the help text, which argparse wraps.
     if len(metavar) > _LONGEST_METAVAR:
         help_text, metavar = f"{help_text}: {', '.join(option.choices)}", option.flag.removeprefix("--").upper()
     parse = option.value.parse

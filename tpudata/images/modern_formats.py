@@ -123,6 +123,7 @@ def _find_codestream(data: bytes) -> int:
     Decoders ignore the size of that box, so it is not checked.
     """
     position = 0
+    # Data that begins with the codestream's first marker has no boxes.
     while not data.startswith(_START) and position + 8 <= len(data):
         kind, size, head_bytes = _parse_box_head(data, position)
         if kind == _CODESTREAM_BOX:

@@ -31,7 +31,7 @@ def translate_pillow_errors(image_format: str) -> Iterator[None]:
     with _suppress_warnings():
         try:
             yield
-        # A program's filters can turn warnings into exceptions; let the program see them.
+        # Not the image's fault: too little memory, a missing format, and a warning that a program's filters turn into an exception.
         except (MemoryError, UsageError, Warning):
             raise
         # The error's text contains a memory address, which would make rejects differ between runs.

@@ -55,6 +55,7 @@ def make_eight_bit_png(data: bytes) -> Image.Image:
     transparent_color = image.info.pop("transparency", None)
     color_type = data[_PNG_COLOR_TYPE]
     if color_type == _GREY:
+        # The only kind that Pillow decodes to 16 bits.
         samples = np.asarray(image)[..., None]
     elif color_type == _GREY_ALPHA:
         # Two samples of two bytes, unpacked as four of one byte.

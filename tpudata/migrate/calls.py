@@ -113,6 +113,7 @@ class CallRewriter(Rewriter):
                 self.note(keyword.value, f"summary.{kind} takes no {keyword.arg} any more. {fix}")
         if _find_keyword(node, "step") is None:
             self.note(node, f"summary.{kind} needs a step today. Pass step=.")
+        # Number of arguments that keep their positions, and the old name of the next one.
         num_kept, old_name = _MOVED_ARGUMENTS[kind]
         if len(node.args) > num_kept:
             self.note(

@@ -62,6 +62,7 @@ def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import
         first_of_blocks = (next((s for s in module_statements if s in block), None) for block in blocks)
         picked = [s for s in first_of_blocks if s is not None and s.lineno <= body_line]
     if sure_statement is None:
+        # In reversed order, so that the first import of a function replaces its later ones.
         first_by_function = {function: s for s, function in reversed(function_by_statement.items())}
         picked += first_by_function.values()
     return sorted(picked, key=lambda statement: statement.lineno)

@@ -82,7 +82,7 @@ class Rewriter(abc.ABC):
             self._rewrite_name(node)
 
     def spell(self, target: str) -> str:
-        """Return a name with this file's name of a module in place of the placeholder, and note that the file needs the module.
+        """Return a name with this file's name of a module in place of the placeholder, and add the module to `modules`.
 
         Args:
             target: text such as `{v1}.train.Saver`, see `tpudata.migrate.names`.
@@ -102,7 +102,7 @@ class Rewriter(abc.ABC):
         self.notes.append((getattr(node, "lineno", 1), text))
 
     def rewrite_part(self, node: ast.AST) -> str:
-        """Return an expression's text with current names."""
+        """Return an expression's text with current names, as part of a larger edit; the expression itself is not edited."""
         with self.edits.isolate():
             for part in ast.walk(node):
                 self.rewrite(part)
@@ -200,7 +200,9 @@ def _is_gone_slim(path: Path) -> bool:
 
 
 def find_target(path: Path, *, is_whole: bool) -> str | None:
-    """Return the current name of a path below TensorFlow, or None if it has none.
+    """Return the current name of a path below TensorFlow, with a placeholder for its module, as `Rewriter.spell` takes it.
+
+    Return None for a path without another name.
 
     Args:
         path: path of a dotted name in the program, or of its first parts.

@@ -99,7 +99,7 @@ def _format_section(title: str, parts: Iterable[str]) -> str:
 
 
 def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_columns: Sequence[int] = ()) -> str:
-    """Return a table of texts.
+    """Return the HTML of a table of texts.
 
     Args:
         head: headings of the columns.

@@ -29,8 +29,10 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
 
 def colour_label_map(content: bytes, feature: Feature) -> Image.Image:
     """Return a label map as a picture with the colours of PASCAL VOC, in which a class has the same colour in all records."""
+    # The map is [height, width, 1].
     classes = decode_label_map(feature, content)[:, :, 0]
-    # Bits 0, 3 and 6 of the class become the highest bits of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue.
+    # Bits 0, 3 and 6 of the class become the highest bits of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue. Higher bits
+    # are ignored: the palette has 256 colours.
     colours = np.zeros((*classes.shape, 3), np.uint8)
     for bit in range(8):
         colours[..., bit % 3] |= ((classes >> bit & 1) << (7 - bit // 3)).astype(np.uint8)

@@ -112,6 +112,7 @@ class SampleReader:
             return ContentMatch(_digest(content), outline is not None and self._outlines.add(outline))
         if not self._texts:
             return ContentMatch(_digest(data))
+        # All columns hold token ids, or all hold text.
         return self._add_tokens(values, classes) if self._texts[0].is_tokens else self._add_strings(values, classes)
 
     def _name_classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ mark { background: #d9ecd2; color: inherit; } pre i { color: var(--soft); font-s
 
 
 def format_picture(picture: SamplePicture) -> str:
-    """Return a picture with its label maps laid over it, its boxes with their classes, and its captions below."""
+    """Return the HTML of a picture with its label maps laid over it, its boxes with their classes, and its captions below."""
     layers = "".join(
         f'<img alt="" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         for png in (picture.png, *picture.maps)

@@ -92,6 +92,7 @@ class CharTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text; ValueError for an unknown character, unless the tokenizer replaces it."""
         code_points = _encode_code_points("".join(texts))
+        # The last element of `_ids` is for all code points above those of the vocabulary.
         ids = self._ids[np.minimum(code_points, len(self._ids) - 1)]
         # The last id stands for unknown characters.
         unknown_positions = np.flatnonzero(ids == self.identity.vocab_size - 1)

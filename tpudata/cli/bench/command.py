@@ -149,7 +149,7 @@ def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, In
 
     pipeline_fn = make_stage_fn(flags.dtype, RandAugment() if flags.augment else None)
     if (has_pictures(dataset) or crop is not None) and changes_pixels(flags):
-        # The stage only decodes: it neither augments nor converts to floats.
+        # The stage only decodes, or crops stored pixels: it neither augments nor converts to floats.
         return {"decode": make_stage_fn("uint8", augment=None), "input_fn": pipeline_fn}
     return {"input_fn": pipeline_fn}
 

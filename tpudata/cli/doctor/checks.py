@@ -138,6 +138,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: 
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
             # A shard in quarantine must have the size with which it was put there, 0 if it was missing; no checksum is recorded.
+            # For any other shard, `for_shard` returns the manifest's size and no records.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
             stored = shards.get(shard.name)
@@ -240,7 +241,7 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
 
 
 def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int, int | None]:
-    """Return the label of a model's first output, and the number of its outputs; the number is None if it is unknown."""
+    """Return the label of a model's first output, and the number of its outputs, None if unknown; (0, None) without a model."""
     if model is None:
         return 0, None
     defaults = param_defaults(model)

@@ -243,7 +243,7 @@ _PROBES: dict[str, Callable[..., str]] = {
 
 
 def main(words: list[str]) -> None:
-    """Run a probe, and print its answer on stdout.
+    """Run a probe, and print its answer on stdout: one line of JSON, see the module's docstring.
 
     Args:
         words: kind of the probe, and its arguments.

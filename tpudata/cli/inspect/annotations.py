@@ -66,15 +66,18 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
 
 
 def _find_kind(suffix: str, feature: Feature) -> str:
-    """Return the kind of annotation in a feature of objects.
+    """Return the kind of annotation in a feature of objects, in the plural: "classes", "keypoints", "17 keypoints" or "masks".
+
+    For other features, the kind is the last part of the name, such as "is_crowd".
 
     Args:
-        suffix: name of the feature after the prefix that all features of the objects share.
+        suffix: name of the feature after the prefix that all features of the objects share, such as `/keypoint/x`.
         feature: the feature; the shape of keypoints is part of their kind.
     """
     if _CLASSES in suffix or suffix == "/label":
         return "classes"
     if _POINTS in suffix:
+        # The shape is (None, keypoints), or (None,) for a flat list of the keypoints of all objects.
         return "keypoints" if len(feature.shape) == 1 else f"{feature.shape[1]} keypoints"
     if suffix == "/mask":
         return "masks"

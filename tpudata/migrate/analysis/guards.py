@@ -49,6 +49,7 @@ class _VersionTests:
 
     def is_version_test(self, node: ast.AST) -> bool:
         """Return whether an expression tests the version of TensorFlow, or whether TensorFlow has a name."""
+        # Variables that hold the version or the result of a test count, too.
         if any(isinstance(child, ast.Name) and child.id in self._names for child in ast.walk(node)):
             return True
         if any(_VERSIONS & set(path) for _, path in find_paths(node, self._bindings)):

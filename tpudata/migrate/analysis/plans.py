@@ -175,6 +175,7 @@ class _Planner:
             ]
         if not uses or sets_behaviour:
             return []
+        # A binding without a path is TensorFlow itself.
         imports_v1 = any(not binding.path and binding.is_v1 for binding in self._bindings[path].values())
         call = f"{'tf' if imports_v1 or self._versions[path] is Version.V1 else 'tf.compat.v1'}.disable_v2_behavior()"
         location = "after the imports" if path in self._entry_files else "in the program that imports this file"
