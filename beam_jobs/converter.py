@@ -110,7 +110,7 @@ class Converter(abc.ABC):
         """Yield the inputs of packs in order with their bytes, and for one that cannot be read, its Reference with the error."""
 
     def apply_columns(self, columns: RecordColumns) -> Converter:
-        """Return the converter for records of these columns.
+        """Return the converter for records of these columns; by default this converter itself.
 
         Raises:
             UsageError: the options do not fit these columns.
@@ -127,31 +127,34 @@ class Converter(abc.ABC):
         return self if context.columns is None else self.apply_columns(context.columns)
 
     def manifest_options(self, context: ShardContext) -> dict[str, Any]:
-        """Return additional options for the manifest, once all inputs are known."""
+        """Return additional options for the manifest, once all inputs are known; by default none."""
         del context
         return {}
 
     def counts(self, summary: Any) -> dict[str, int]:
-        """Return additional counts for the manifest."""
+        """Return additional counts for the manifest; by default none."""
         del summary
         return {}
 
     def maxima(self, summary: Any) -> dict[str, int]:
-        """Return the length of the longest list by feature, for the features whose lists are counted."""
+        """Return the length of the longest list by feature, for the features whose lists are counted; by default none are."""
         del summary
         return {}
 
     def warnings(self, summary: Any) -> dict[str, str]:
-        """Return warnings about the records for the user, one line each, by kind."""
+        """Return warnings about the records for the user, one line each, by kind; by default none."""
         del summary
         return {}
 
     def count_converted(self) -> dict[str, int]:
-        """Return the number of inputs that earlier conversions re-encoded, by reason; they are added to the counts of this one."""
+        """Return the number of inputs that earlier conversions re-encoded, by reason; they are added to the counts of this one.
+
+        By default none.
+        """
         return {}
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
-        """Return the contents of the files that are kept next to the shards, by name."""
+        """Return the contents of the files that are kept next to the shards, by name; by default there are none."""
         del context
         return {}
 

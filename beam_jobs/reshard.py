@@ -75,6 +75,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     description = "Writes datasets or TFRecord files as one dataset with other shards or splits."
+    # Without flags for two options: the inputs are positional, and reshard appends to no dataset.
     parser = OptionParser(prog, description, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
@@ -98,6 +99,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     inputs, dry_run = flags.inputs, read_options(RunOptions, flags).dry_run
     if not dry_run:
         inputs, flags.output = _resolve_places(inputs, flags.output, beam_options)
+    # `shuffle=False` is only the default: --shuffle overrides it.
     options = read_options(ConvertOptions, flags, input=", ".join(inputs), shuffle=False)
     reshard_options.check_with(options)
     with hold_limits(options, beam_options):

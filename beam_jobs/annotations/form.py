@@ -39,7 +39,7 @@ class AnnotationForm(abc.ABC):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> AnnotationForm | None:
-        """Return an instance for a file of this form; None for any other file.
+        """Return an instance for a file of this form; None for any other file. Forms of single files override this.
 
         Args:
             path: path of a file that may have this form.
@@ -50,7 +50,7 @@ class AnnotationForm(abc.ABC):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> AnnotationForm | None:
-        """Return an instance for a folder of this form; None for any other folder.
+        """Return an instance for a folder of this form; None for any other folder. Forms of folders override this.
 
         Args:
             path: path of a folder that may have this form.
@@ -63,7 +63,7 @@ class AnnotationForm(abc.ABC):
         return None
 
     def add_folder_facts(self, entries: Sequence[Entry]) -> AnnotationForm:
-        """Return the form with what the dataset's folder adds, such as the lists of its splits.
+        """Return the form with what the dataset's folder adds, such as the lists of its splits; by default it adds nothing.
 
         Args:
             entries: first entries of the folder that the user passed, which may be above the folder of the annotations.

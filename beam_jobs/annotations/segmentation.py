@@ -167,6 +167,7 @@ def _unpack_counts(text: bytes) -> npt.NDArray[np.int64]:
         raise ValueError("a mask with a run length of more than 32 bits")
     powers = 5 * (np.arange(len(digits)) - np.repeat(starts, lengths))
     numbers = np.add.reduceat((digits & _DIGIT) << powers, starts)
+    # The highest bit of the last digit is the sign, as in two's complement.
     numbers -= np.where(digits[ends] & _SIGN, np.int64(1) << (5 * lengths), 0)
     # The first three numbers are not differences, so numbers 1, 3, ... and 2, 4, ... are added up, and number 0 stays.
     for differences in (numbers[1::2], numbers[2::2]):

@@ -215,6 +215,7 @@ class EntryFile:
         """Return the entries of ascending buckets; neighbouring buckets are read together."""
         begins, ends = self._firsts[buckets], self._firsts[buckets + 1]
         is_first = np.concatenate([[True], begins[1:] != ends[:-1]])
+        # A run ends with the bucket before the next first one, or with the last bucket, to which the roll moves the first's True.
         runs = zip(begins[is_first].tolist(), ends[np.roll(is_first, -1)].tolist(), strict=True)
         return np.frombuffer(b"".join(self._read_run(first, stop) for first, stop in runs if first < stop), ENTRY)
 

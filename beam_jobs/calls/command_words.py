@@ -72,6 +72,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
             return match[0]
         keyword = keywords_by_flag[flag]
         option = options.get(keyword)
+        # The flag may invert the option or have texts in place of True and False; without a value it stands for `true`.
         if option is not None and option.translates_booleans:
             return f"{keyword}={(value or 'true') == option.format_value(True)}"
         # "argument --x: ..." names the switch, and does not say that it was passed.

@@ -226,7 +226,10 @@ def _find_common_type(types: set[type]) -> type:
 
 
 def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
-    """Return a raw feature with the shape of a value, and the value's bytes; FeatureError if it does not fit."""
+    """Return a raw feature with the shape of a value, and the value's bytes; FeatureError if it does not fit.
+
+    A value of bytes has no shape, so it fits only a feature whose own shape is fixed.
+    """
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
         # Of the stored numbers, which the reader may yield in fewer bytes: int64 as int32.

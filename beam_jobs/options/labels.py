@@ -17,7 +17,7 @@ LABEL = "label"
 
 
 def labels_file_option(*, is_optional: bool = False) -> str | None:
-    """Return the field of the option `--labels FILE`.
+    """Return the field of the option `--labels FILE`; annotated, like `option`, with the type of its value.
 
     Args:
         is_optional: whether the manifest omits the entry if the option is not passed.

@@ -44,7 +44,7 @@ class SpoolFile:
 
     def discard(self) -> None:
         """Remove the file."""
-        # The file's context raises any OSError as an error of writing, so it does not get the caller's error.
+        # The file's context takes any OSError for an error of writing, so it gets this error in place of the caller's.
         with contextlib.suppress(_DiscardedError):
             self._stack.__exit__(_DiscardedError, _DiscardedError(), None)
 

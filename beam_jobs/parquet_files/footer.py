@@ -128,7 +128,10 @@ def make_encryption_error(path: str, name: str) -> SourceError:
 # Cached, since each row group is listed by itself, and a file may have a thousand. The key is the bytes: a file may be replaced.
 @functools.lru_cache(maxsize=4)
 def _parse_footer(data: bytes, size: int) -> Footer:
-    """Return the row groups and columns in the Thrift bytes of a footer; ThriftError if these are damaged or inconsistent."""
+    """Return the row groups and columns in the Thrift bytes of a footer; ThriftError if these are damaged or inconsistent.
+
+    `size` is that of the file, in which all columns must lie.
+    """
     metadata, _ = read_struct(data)
     rows, elements = _get_field(metadata, _NUM_ROWS, int), _get_field(metadata, _SCHEMA, list)
     # The first is the root. Elements without children are columns; the others are structs.

@@ -76,7 +76,7 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
 
 
 def _find_fixed_bytes(chunk: ColumnChunk) -> int:
-    """Return the size in bytes of each value of a column, 16 for numbers; 0 if values vary in size."""
+    """Return the size in bytes of each value of a column; for numbers and booleans 16, the most that one takes; 0 if sizes vary."""
     if chunk.kind == _BYTE_ARRAY:
         return 0
     return chunk.width if chunk.kind == _FIXED else _NUMBER_BYTES

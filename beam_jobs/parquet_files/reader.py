@@ -130,7 +130,10 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
 
 
 def _make_read_error(path: str, error: Exception, origin: str = "") -> CorruptionError | SourceError:
-    """Return the error for an error of pyarrow: SourceError if pyarrow does not support the file, else CorruptionError."""
+    """Return the error for an error of pyarrow: SourceError if pyarrow does not support the file, else CorruptionError.
+
+    `origin` is the text before the reason that names the column, if it is known.
+    """
     reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):
         return SourceError(f"{path} is of a form of Parquet that pyarrow does not read: {reason}. Write it again.")

@@ -90,7 +90,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     if types.is_temporal(arrow_type):
         return _format_times(column) if as_text else _count_times(column)
     if types.is_float16(arrow_type):
-        # pyarrow's float16 scalars become numpy's.
+        # Of float16, `to_pylist` makes numpy's scalars; of float64, Python's floats.
         column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
     return list(column.to_pylist())
 

@@ -158,7 +158,7 @@ class Tally:
             if split in self._parts:
                 self._add(split, parts)
             else:
-                # Not added up again: that would, over many merges, cost the square of their number.
+                # Not with `_add`, which may add the buckets up again: over many merges, that would cost the square of their number.
                 self._parts[split], self._pending[split] = list(parts), other._pending[split]
         self._add_sums(other.bytes, other._fingerprint)
 
@@ -195,7 +195,7 @@ def _make_equal_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text
 
 
 def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
-    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; or for each record of fewer than 256."""
+    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; with fewer than 256 records, for each."""
     run_records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // run_records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.

@@ -33,6 +33,8 @@ class Payload:
     def fetch(self, reference: Reference) -> bytes:
         """Return the bytes of a record; called if `is_fetched`, by the worker that converts it, perhaps in several threads.
 
+        A subclass with `is_fetched` overrides this.
+
         Args:
             reference: reference to the record; its source decides what path and offset mean.
 
@@ -43,7 +45,7 @@ class Payload:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a key may occur several times, because all records with that key are equal."""
+        """Whether a key may occur several times, because all records with that key are equal; not by default."""
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:

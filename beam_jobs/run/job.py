@@ -145,7 +145,7 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
 
 
 def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> bool:
-    """Return whether a job is in a terminal state, as Dataflow reports it."""
+    """Return whether a job is in a terminal state, as Dataflow reports it; with `anonymous`, ask without credentials."""
     from google.api_core.client_options import ClientOptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import dataflow_v1beta3

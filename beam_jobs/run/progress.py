@@ -1,6 +1,7 @@
-"""A progress bar for local runs, whose workers are threads or processes of this machine.
+"""Progress of runs: a bar for the local runner, and a bar or lines for the jobs of other runners.
 
-Each worker keeps a small file in a temporary folder, which it rewrites a few times a second at most:
+The workers of the local runner are threads or processes of this machine. Each keeps a small file in a temporary folder, which it
+rewrites a few times a second at most:
 
     8   records done, int64 little-endian
     8   bytes read, int64 little-endian

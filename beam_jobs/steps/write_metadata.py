@@ -162,6 +162,7 @@ class WriteMetadata(LimitedStep):
             self._reject_another_append(self._base.manifest, manifest)
         written_files += self._write_files(converter.files(context))
         if self._base is not None:
+            # Compared with the folder, too, before the manifest lists them together with the new shards.
             base_shards = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in base_shards)
         check_claim(output, self._claim)

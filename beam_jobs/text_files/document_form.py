@@ -20,6 +20,8 @@ class DocumentForm(Payload):
     def read(self, data: bytes) -> str | bytes | Mapping[str, Any]:
         """Return a document: its text, the bytes of its text in UTF-8, or a row of named fields with values as in JSON.
 
+        By default, the bytes themselves.
+
         Args:
             data: bytes of the document.
 

@@ -343,6 +343,7 @@ class TextRecords:
             if LABEL in others:
                 lists[LABEL] = _make_int_lists(others.pop(LABEL))
             others |= {feature.name: column for feature, column in zip(self.extra, columns[len(fields) :], strict=True)}
+            # The columns of extra features, which follow those of the fields, are in `others` already.
             for field, column in zip(fields, columns, strict=False):
                 if field.kind == TEXT and self.options.has_weights:
                     documents = tokens_by_field[field.name]

@@ -105,7 +105,7 @@ class CelebaForm(AnnotationForm):
         return self.paths[:1]
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of each picture, in the order of first appearance in the lists."""
+        """Yield the annotation of each picture, in the order of first appearance in the lists; fill `names` first."""
         # The part is the first list, which stands for all of them.
         del part
         for path in self.paths:

@@ -69,7 +69,7 @@ class CocoForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of each picture, in the order of first appearance."""
+        """Yield the annotation of each picture, in the order of first appearance, once all rows are read and `names` is filled."""
         categories, ids, segments = _Categories(), _AnnotationIds(), SegmentFolder(part)
         has_images = False
         with PictureParts() as parts:

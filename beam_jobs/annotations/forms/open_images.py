@@ -66,7 +66,9 @@ class OpenImagesForm(AnnotationForm):
         return self.paths
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of each picture, whose name has no extension, in the order of first appearance."""
+        """Yield the annotation of each picture, whose name has no extension, in the order of first appearance; fill `names` with
+        all classes of the descriptions.
+        """
         class_names = _read_class_names(self.descriptions) if self.descriptions else {}
         has_boxes = _has_boxes(read_start(part))
         if has_boxes:

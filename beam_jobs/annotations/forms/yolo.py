@@ -106,7 +106,10 @@ class YoloForm(AnnotationForm):
                 yield path
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of a file's picture, whose name has no extension, or an error if a line is invalid."""
+        """Yield the annotation of a file's picture, whose name has no extension, or an error if a line is invalid.
+
+        Fills `names` from `self.names`, which are those of all files.
+        """
         names.objects = tuple(dict.fromkeys(self.names.classes))
         # YOLO gives keypoints no names, so they are named by their numbers.
         names.keypoints = tuple(map(str, range(self.names.keypoints)))
