@@ -186,6 +186,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
     topology = Topology(devices, find_local_devices(devices))
     traced = trace_model(call_model, "train", (_SPEC, None), seed=1, num_replicas=devices)
     mesh = make_mesh(topology.devices)
+    # Variables by name, which the store adds when it makes them.
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
     step = DeviceTrainStep(traced, topology, store, broadcast=False)
@@ -218,6 +219,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
             step, _, arrays, losses = carry
             mean = jax.lax.pmean(stack[step].mean(), AXIS)
             arrays = [array - 0.1 * mean for array in arrays]
+            # The mean is the same on all devices already, but the engine averages every model's loss.
             loss = jax.lax.pmean(mean, AXIS) if is_alike else mean
             is_finite = ~jax.numpy.isnan(loss) if is_alike else True
             return step + 1, is_finite, arrays, losses.at[step].set(loss)

@@ -178,6 +178,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
         streams = [order.list_stream_ranges(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
+        # Spans are ranges of records; item 1 of the result has the numbers of all their records.
         read = order.list_spans(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
     # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
     read = read.rebatch(len(slots) * order.turns)
@@ -197,6 +198,7 @@ def _list_source_order(records: int, size: int) -> Any:
     # Chunks of 8 MiB, as RecordSource has them, and at least as many as a window holds.
     chunks = max(32, records * size >> 23)
     cuts = records * np.arange(chunks + 1) // chunks
+    # All chunks are of shard 0.
     table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))
     options = {"seed": 1, "epochs": 1, "host_index": 0, "host_count": 1, "lanes": 1, "rows": 1, "window_chunks": 32}
     order = ChunkOrder(table, **options)
@@ -204,6 +206,7 @@ def _list_source_order(records: int, size: int) -> Any:
     key: WindowKey | None = WindowKey(0, 0, 0)
     while key is not None:
         window = order.make_window(key)
+        # A record's number is that of its chunk's first record plus its index in the chunk.
         numbers.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
         key = order.find_following(key)
     return np.concatenate(numbers)[: records // BATCH * BATCH]

@@ -44,7 +44,7 @@ class ListFile(NamedTuple):
 
     @property
     def is_raw(self) -> bool:
-        """Whether quotes are ordinary characters."""
+        """Whether quotes are ordinary characters; True in the subclass `RawListFile` alone."""
         return False
 
     @property
