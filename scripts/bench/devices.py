@@ -172,6 +172,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
     """
 
     def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
+        # The step of the module's docstring as a model_fn: the loss is the mean of the batch.
         del labels
         loss = tf.distribute.get_replica_context().all_reduce("MEAN", tf.reduce_mean(features))
         changes = [
@@ -215,7 +216,9 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
     def run_steps(arrays: Any, stack: Any, count: Any) -> Any:
+        # Each device runs this: up to `count` steps, each with a batch of the stack, of which the device has its own rows.
         def run_step(carry: Any) -> Any:
+            # `carry` holds what `begin` holds below, after some steps.
             step, _, arrays, losses = carry
             mean = jax.lax.pmean(stack[step].mean(), AXIS)
             arrays = [array - 0.1 * mean for array in arrays]
@@ -250,6 +253,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
     stack = _take_stack(iteration, loop)
 
     def run() -> None:
+        # The arrays are donated to the call, which returns those for the next one.
         nonlocal state, stack
         if is_fed:
             stack = _take_stack(iteration, loop)

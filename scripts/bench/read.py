@@ -272,8 +272,8 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
     (shard_runs,) = {shard.records // BATCH for shard in shards}
     runs = shard_runs * len(shards)
 
-    # Return the columns of the records of a random run; the number of the draw is its seed.
     def read_run(draw: tf.Tensor) -> Any:
+        # Return the columns of the records of a random run; the number of the draw is its seed.
         # Seeds of runs begin with 0, seeds of windows with 1.
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
         shard, run_in_shard = run // shard_runs, run % shard_runs
@@ -286,8 +286,8 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
         records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
         return slice_records(records.batch(BATCH).take(1).get_single_element())
 
-    # Return batches of a window's records in random order; `number` is the number of the window.
     def mix(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
+        # Return batches of a window's records in random order; `number` is the number of the window.
         draws = tf.random.stateless_uniform([WINDOW], tf.stack([1, number]), dtype=tf.float32)
         order = tf.reshape(tf.argsort(draws)[: WINDOW // BATCH * BATCH], [-1, BATCH])
         return tf.data.Dataset.range(WINDOW // BATCH).map(
@@ -338,6 +338,7 @@ def make_slicer(data: str) -> Callable[[tf.Tensor], Any]:
     image, label = places["image_raw"], places["label"]
 
     def slice_records(records: tf.Tensor) -> Any:
+        # All records have the length of the first, and each value at the same place.
         matrix = tf.ensure_shape(tf.io.decode_raw(records, tf.uint8), [None, len(first)])
         images = tf.reshape(matrix[:, image.begin : image.end], [-1, 28, 28, 1])
         # Labels below 128 have one byte.

@@ -205,6 +205,7 @@ class AnnotatedImages(ScannedSource):
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
         """
+        # Notes are recorded only while units are listed, so each unit has these.
         for name in self.ignored_values:
             self.note(ANNOTATION_VALUES, name)
         if isinstance(unit, Range):
