@@ -25,7 +25,7 @@ MAX_INTEGER_LABEL = 1_000_000
 
 
 def is_number_label(text: str) -> bool:
-    """Return whether a label is any number, including -1, 01 and 1.0, which are not integer labels."""
+    """Return whether a label is a number in decimal digits: an integer label, or another number such as -1, 01 or 1.0."""
     return _NUMBER.fullmatch(text) is not None
 
 

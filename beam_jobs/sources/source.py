@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Source(abc.ABC):
     """An input of one form: a frozen dataclass that is pickled to the workers, made after a look at a few bytes of the input.
 
-    The methods `parts`, `units` and `references` list the records; the attributes describe them.
+    The methods `parts`, `units` and `references` list the records; the attributes describe them. Sources override those attributes
+    whose defaults do not describe their records.
     """
 
     @property

@@ -246,6 +246,7 @@ def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -
         for piece in decompress_member(_read_chunks(file, offset, member.compress_size), member.compress_type):
             missing -= len(piece)
             if missing < 0:
+                # Caught below, as one of DECOMPRESSION_ERRORS.
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
             pieces.append(piece)
     except DECOMPRESSION_ERRORS as error:

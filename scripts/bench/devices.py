@@ -172,6 +172,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
     """
 
     def call_model(features: Any, labels: Any) -> TPUEstimatorSpec:
+        # The step of the module's docstring as a model_fn: the loss is the mean of the batch.
         del labels
         loss = tf.distribute.get_replica_context().all_reduce("MEAN", tf.reduce_mean(features))
         changes = [
@@ -186,6 +187,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
     topology = Topology(devices, find_local_devices(devices))
     traced = trace_model(call_model, "train", (_SPEC, None), seed=1, num_replicas=devices)
     mesh = make_mesh(topology.devices)
+    # Variables by name, which the store adds when it makes them.
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
     step = DeviceTrainStep(traced, topology, store, broadcast=False)
@@ -214,10 +216,13 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
     def run_steps(arrays: Any, stack: Any, count: Any) -> Any:
+        # Each device runs this: up to `count` steps, each with a batch of the stack, of which the device has its own rows.
         def run_step(carry: Any) -> Any:
+            # `carry` holds what `begin` holds below, after some steps.
             step, _, arrays, losses = carry
             mean = jax.lax.pmean(stack[step].mean(), AXIS)
             arrays = [array - 0.1 * mean for array in arrays]
+            # The mean is the same on all devices already, but the engine averages every model's loss.
             loss = jax.lax.pmean(mean, AXIS) if is_alike else mean
             is_finite = ~jax.numpy.isnan(loss) if is_alike else True
             return step + 1, is_finite, arrays, losses.at[step].set(loss)
@@ -248,6 +253,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
     stack = _take_stack(iteration, loop)
 
     def run() -> None:
+        # The arrays are donated to the call, which returns those for the next one.
         nonlocal state, stack
         if is_fed:
             stack = _take_stack(iteration, loop)

@@ -126,6 +126,7 @@ def _run_pipeline(records: int, workers: int) -> None:
         )
     )
     tally = listed[TALLY] | beam.CombineGlobally(SumTallies())
+    # `{}`: no ratios, so the content of records takes as many bytes in shards as in the input.
     plan = AsSingleton(tally | "Plan" >> beam.Map(make_plan, {}, steps.OPTIONS, steps.OVERHEAD))
     shards = listed.packs | GroupByShard(plan) | "Count" >> beam.Map(steps.count_references)
     _ = shards | "Collect" >> beam.combiners.ToList() | "Report" >> beam.Map(_report, plan, begin)

@@ -178,6 +178,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
         streams = [order.list_stream_ranges(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
+        # Spans are ranges of records; item 1 of the result has the numbers of all their records.
         read = order.list_spans(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
     # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
     read = read.rebatch(len(slots) * order.turns)
@@ -197,6 +198,7 @@ def _list_source_order(records: int, size: int) -> Any:
     # Chunks of 8 MiB, as RecordSource has them, and at least as many as a window holds.
     chunks = max(32, records * size >> 23)
     cuts = records * np.arange(chunks + 1) // chunks
+    # All chunks are of shard 0.
     table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))
     options = {"seed": 1, "epochs": 1, "host_index": 0, "host_count": 1, "lanes": 1, "rows": 1, "window_chunks": 32}
     order = ChunkOrder(table, **options)
@@ -204,6 +206,7 @@ def _list_source_order(records: int, size: int) -> Any:
     key: WindowKey | None = WindowKey(0, 0, 0)
     while key is not None:
         window = order.make_window(key)
+        # A record's number is that of its chunk's first record plus its index in the chunk.
         numbers.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
         key = order.find_following(key)
     return np.concatenate(numbers)[: records // BATCH * BATCH]
@@ -269,8 +272,8 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
     (shard_runs,) = {shard.records // BATCH for shard in shards}
     runs = shard_runs * len(shards)
 
-    # Return the columns of the records of a random run; the number of the draw is its seed.
     def read_run(draw: tf.Tensor) -> Any:
+        # Return the columns of the records of a random run; the number of the draw is its seed.
         # Seeds of runs begin with 0, seeds of windows with 1.
         run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
         shard, run_in_shard = run // shard_runs, run % shard_runs
@@ -283,8 +286,8 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
         records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
         return slice_records(records.batch(BATCH).take(1).get_single_element())
 
-    # Return batches of a window's records in random order; `number` is the number of the window.
     def mix(number: tf.Tensor, *window: tf.Tensor) -> tf.data.Dataset:
+        # Return batches of a window's records in random order; `number` is the number of the window.
         draws = tf.random.stateless_uniform([WINDOW], tf.stack([1, number]), dtype=tf.float32)
         order = tf.reshape(tf.argsort(draws)[: WINDOW // BATCH * BATCH], [-1, BATCH])
         return tf.data.Dataset.range(WINDOW // BATCH).map(
@@ -335,6 +338,7 @@ def make_slicer(data: str) -> Callable[[tf.Tensor], Any]:
     image, label = places["image_raw"], places["label"]
 
     def slice_records(records: tf.Tensor) -> Any:
+        # All records have the length of the first, and each value at the same place.
         matrix = tf.ensure_shape(tf.io.decode_raw(records, tf.uint8), [None, len(first)])
         images = tf.reshape(matrix[:, image.begin : image.end], [-1, 28, 28, 1])
         # Labels below 128 have one byte.

@@ -194,6 +194,7 @@ def convert(
     """
     summary = TextSummary()
     converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=pack), tokenizer.identity)
+    # `records` adds the counts to `summary`.
     for _ in converter.records(blocks, tokenizer, summary, reject):
         pass
     return summary

@@ -252,7 +252,9 @@ def _make_bare_loop(images: Any, labels: Any, channels: int) -> Callable[[int], 
     dataset = make_input_fn(images, labels, repeat=True)({"batch_size": _BATCH})
 
     def loop(iterator: Any, steps: Any) -> None:
+        # Trains `steps` batches of the iterator in one graph.
         def run_step(count: Any) -> Any:
+            # `count` is the number of steps before this one.
             features, labels = next(iterator)
             with tf.GradientTape() as tape:
                 logits = model(features, training=True)

@@ -31,6 +31,7 @@ def main() -> None:
     size = sum(shard.bytes for shard in shards)
 
     def read_plainly() -> None:
+        # The plain loop: reads each shard in chunks, and compares its CRC-32C with the manifest's.
         for shard in shards:
             crc = 0
             with open(dataset.shard_path(shard), "rb", buffering=0) as file:

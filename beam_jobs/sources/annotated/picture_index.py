@@ -33,7 +33,7 @@ class PictureIndex:
     """Index of the pictures below a folder.
 
     Args:
-        folder: path of the folder, which is listed at once.
+        folder: path of the folder, which is listed when the index is made.
         omitted: paths below `folder`, with a slash at the end, of folders without pictures, such as folders of label maps.
     """
 

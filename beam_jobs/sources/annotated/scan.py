@@ -78,6 +78,7 @@ class AnnotationFacts:
 
     def add_annotated(self, keys: Sequence[str]) -> None:
         """Record that the pictures with these keys have an annotation."""
+        # Column 0 has the high halves.
         self.digests += key_digests(keys)[:, 0].tobytes()
 
     def first_blocks(self) -> dict[int, int]:
@@ -137,6 +138,7 @@ class AnnotationScan:
         """
         pictures: list[AnnotatedPicture | BadRecordError] = []
         block_count = object_count = 0
+        # `read` fills `names` with the names that the file lists.
         for annotation in self._form.read(self._part, self.facts.contents.names):
             picture = self._match_picture(annotation)
             pictures.append(picture)

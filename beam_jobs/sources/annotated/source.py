@@ -87,6 +87,7 @@ class AnnotatedImages(ScannedSource):
             raise SourceError(f"{options.input} {state}. With annotations, pass the folder of the pictures.")
         source_options.reject_list_flags("the input has annotations")
         form: AnnotationForm | None
+        # `[]`: these flags name the folder of label maps or second pictures itself, so no entries are searched for it.
         if source_options.masks is not None:
             form = LabelMapsForm.detect_folder(source_options.masks, [])
             if form is None:
@@ -142,6 +143,10 @@ class AnnotatedImages(ScannedSource):
 
     def apply_scans(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
         """Return the source with the features of its annotations.
+
+        Args:
+            facts: facts about all annotation files.
+            blocks: their blocks and the ranges of the folder, if they were scanned in this process.
 
         Raises:
             SourceError: no annotation has a picture in the input, or the file of `--labels` is invalid.
@@ -200,6 +205,7 @@ class AnnotatedImages(ScannedSource):
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
         """
+        # Notes are recorded only while units are listed, so each unit has these.
         for name in self.ignored_values:
             self.note(ANNOTATION_VALUES, name)
         if isinstance(unit, Range):
@@ -209,6 +215,7 @@ class AnnotatedImages(ScannedSource):
             if isinstance(picture_or_error, BadRecordError):
                 reject(picture_or_error)
             elif self.form.split_lists.find_split(picture_or_error.picture.key) is None:
+                # There are lists of splits, and none of them has the picture.
                 ignored.append(self._join_path(picture_or_error.picture))
             else:
                 yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
@@ -228,6 +235,7 @@ class AnnotatedImages(ScannedSource):
         """Yield the pictures of a range whose digests are not among the annotated ones."""
         pictures = list_pictures(files, self._omitted)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
+            # `annotated` has the high halves, which are column 0.
             digests = key_digests([picture.key for picture in batch])[:, 0]
             # Compare each digest with the first annotated digest that is not below it, or with the last one. There is at least one:
             # a scan without annotated pictures is an error.
@@ -236,6 +244,7 @@ class AnnotatedImages(ScannedSource):
 
     def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
         """Return the reference to a picture with its annotation; UsageError if --split is passed and a folder is a split."""
+        # Empty without lists of splits. Never None: callers skip pictures that the lists lack.
         split = self.form.split_lists.find_split(picture.key) or ""
         if not split:
             split = _find_outer_split(picture.key.split("/")[:-1])
@@ -288,6 +297,7 @@ class AnnotatedImages(ScannedSource):
         find = load_index(self.options.input, self._omitted, self.run).find
         # Index among the annotations that `AnnotationScan` counts, which match exactly one picture.
         index = 0
+        # The names that the file lists are not needed.
         for annotation in self.form.read(path, ListedNames()):
             if isinstance(annotation, BadRecordError) or len(pictures := find(annotation.picture)) != 1:
                 continue

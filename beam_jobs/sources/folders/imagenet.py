@@ -102,6 +102,7 @@ class ImageNet(Source):
             return None
         entries = {entry.name: entry for entry in first_entries}
         train = entries.get(TRAIN_TAR) or _find_folder(entries, (TRAIN,), _are_synset_folders)
+        # Flat: the images are together, and a file has their synsets. Sorted: each lies in the folder of its synset.
         flat_validation = entries.get(VALIDATION_TAR) or _find_folder(
             entries, _VALIDATION_FOLDERS, _have_validation_image
         )
@@ -134,6 +135,7 @@ class ImageNet(Source):
                 or set(synsets)
             )
             classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
+        # Raises for a synset that is not one of the classes, such as those of --labels FILE.
         for line_number, synset in enumerate(synsets, 1):
             classes.resolve(synset, f"{synset_file} line {line_number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
@@ -245,6 +247,7 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
     if outer.form != TARS:
         raise SourceError(f"{entry.path} is not a tar of tars, as ImageNet's is. Download it again.")
     for part in outer.parts():
+        # The list is for paths of ignored files; `Tars.units` ignores none.
         for inner in outer.units(part, []):
             yield ImageNetUnit(split, inner.path, is_tar=True, start=inner.start, end=inner.end, synset=inner.label)
 

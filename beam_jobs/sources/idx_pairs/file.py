@@ -42,6 +42,7 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
         SourceError: the file is not an IDX file of unsigned bytes with these dimensions.
         CorruptionError: the header is truncated, or the size of an uncompressed file differs from its header.
     """
+    # The longest header has 4 sizes of 4 bytes.
     head = read_head(path, _MAGIC_BYTES + 4 * 4)
     if len(head) < _MAGIC_BYTES or head[:2] != b"\0\0" or head[3] not in dimensions:
         raise SourceError(
@@ -85,6 +86,7 @@ def read_label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
     Raises:
         CorruptionError: the file has fewer labels, or if it is compressed, more.
     """
+    # A file of labels has one dimension, so its header has one size of 4 bytes.
     start = _MAGIC_BYTES + 4
     sizes = (min(_PIECE_LABELS, length - piece_start) for piece_start in range(0, length, _PIECE_LABELS))
     compression = read_compression(path)

@@ -133,7 +133,8 @@ def open_mat_file(path: str) -> MatFile:
             f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
             " Save its images as files."
         )
-    # `kind` is the code of a variable's class, and `numbers` that of the type of its numbers, which may be narrower.
+    # `kind` is the code of a variable's class, and `numbers` that of the type of its numbers, which may be narrower. Sizes are
+    # signed numbers in the file.
     is_uint8 = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8)
     are_images = is_uint8 and len(images.shape) == 4 and min(images.shape) >= 0
     if not are_images or math.prod(labels.shape) != images.shape[3] or labels.numbers not in _STRUCT_FORMATS:

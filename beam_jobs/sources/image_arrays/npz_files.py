@@ -180,6 +180,7 @@ def _group_arrays(arrays: list[_Array], kind_words: tuple[str, ...], path: str) 
 
 def _check_pair(path: str, images: _Array, labels: _Array) -> None:
     """Raise SourceError if two arrays are not images and their labels."""
+    # `<B` is the form of uint8.
     if images.form != "<B" or len(images.shape) not in (3, 4) or images.is_fortran:
         raise SourceError(
             f"{path}: {images.name} is not an array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"

@@ -76,7 +76,7 @@ def read_pickle(path: str) -> Any:
 
     Raises:
         CorruptionError: the file is truncated or damaged.
-        SourceError: the file has objects of the wrong type; the message names the type.
+        SourceError: the file needs a type or function that is not in `_KNOWN_NAMES`; the message names it.
     """
     size = file_size(path)
     with open_ranged(path, size, _BUFFER_BYTES) as file:

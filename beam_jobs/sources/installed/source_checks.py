@@ -87,6 +87,7 @@ def list_references(
     method_name = f"{_name_source(source)}.references"
 
     def check_and_reject(error: Any) -> None:
+        # The source gets this function as `reject`, so that it cannot reject with another error than BadRecordError.
         if not isinstance(error, BadRecordError):
             raise UsageError(
                 f"{method_name}: not an error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"

@@ -44,7 +44,7 @@ class ListFile(NamedTuple):
 
     @property
     def is_raw(self) -> bool:
-        """Whether quotes are ordinary characters."""
+        """Whether quotes are ordinary characters; True in the subclass `RawListFile` alone."""
         return False
 
     @property
@@ -159,6 +159,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
         return options.raw_tsv and delimiter == "\t"
 
     def read_header(delimiter: str) -> tuple[str, ...]:
+        # The columns that the first row of the list has with this delimiter.
         with storage.open(path) as lines:
             columns, _ = read_csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))
             return columns

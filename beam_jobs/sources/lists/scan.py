@@ -52,6 +52,7 @@ class ListScan:
         separator: str | None,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
+        # `columns` is shared: the reader updates its facts with each row that it gets.
         self.facts = ListFacts(columns=reader.facts, has_several_labels=separator is not None)
         self._file = file
         self._list_index = list_index

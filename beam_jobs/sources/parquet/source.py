@@ -315,6 +315,7 @@ class ParquetImages(Source):
             objects = () if row_objects is None else read_objects(row_objects, names)
         except ValueError as error:
             raise place.make_error(str(error)) from None
+        # Without a picture's name: the reference has both the picture and this annotation.
         return CarriedAnnotation(
             ImageAnnotation("", place, objects=objects, classes=classes, values=tuple(extra.items()))
         )

@@ -40,6 +40,7 @@ class JsonColumns(NamedTuple):
         """
         # Declared kinds of lists are not checked here: a record with other values is rejected when it is converted.
         declared_scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
+        # The label is not a column. Samples have no keys for a path or a split.
         reader = ColumnReader(declared_scalars, Roles(path="", label=LABEL, split=None), typed=True)
         nested_names = set[str]()
         for index, content in enumerate(contents):

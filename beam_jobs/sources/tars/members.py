@@ -142,6 +142,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
         elif kind != b"V":
             # A sparse file of format 1.0 has its name under a separate key, and an artificial path.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
+            # None if the name leads out of the archive.
             safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 # Its header has the type of an ordinary file; S is the type of GNU's sparse files, which are rejected.

@@ -252,6 +252,7 @@ class Tars(ClassifiedSource):
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""
+            # For an inner tar, its class; for other tars, this is replaced below.
             labels: tuple[str, ...] = (unit.label,)
             if not self.has_classes or self.path_labels is not None:
                 # If folders are not classes, the outermost may be a split. --label-from reads labels from the whole path later.

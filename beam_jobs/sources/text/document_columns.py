@@ -103,11 +103,11 @@ class DocumentColumns:
         if not self.are_used:
             return block
         if self.text.labels.label_from is not None:
+            # The file is one document, whose key is the file's name.
             name = strip_compression(block.file.name)
             try:
                 return block._replace(labels=[(self._resolve_folder_class(block.file.path, name),)])
             except BadRecordError as error:
-                # The file is one document, whose key is the file's name.
                 reject(add_key(error, name))
                 return None
         rows: list[int] = []

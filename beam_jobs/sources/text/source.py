@@ -101,6 +101,7 @@ class TextSource(PackSource):
             )
         splits = NamedSplits.find(options, names)
         ranges = list_ranges(options.input)
+        # The lists of skipped files are not needed here: `units` makes them again.
         files = itertools.chain.from_iterable(list_files(text_range, []) for text_range in ranges)
         return cls(options, text, splits, DocumentColumns.find(text, splits, files))
 
@@ -217,6 +218,7 @@ class TextSource(PackSource):
         if named_splits[0]:
             splits = join_columns([[split] for split in named_splits], counts)
         else:
+            # Column 0 has the high halves of the digests, which --split takes.
             splits = self.options.split.assign_splits(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
         paths = join_columns([[block.file.path] for block in blocks], counts)
         payloads = join_columns([[block.form] for block in blocks], counts)

@@ -82,6 +82,7 @@ class SourceDocuments(PackSource):
             UsageError: there is no such source, its arguments or the options do not fit it, or an option is for files of text.
             SourceError: the file of `--labels` is invalid.
         """
+        # Not None: this source is opened only with --source.
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
         if installed is None:
@@ -225,7 +226,10 @@ class SourceDocuments(PackSource):
 
 
 def _is_small(reference: Reference) -> bool:
-    """Return whether to read and hold a document: it is a small range of a file. A whole file takes one read anyway."""
+    """Return whether to read and hold a document: it is a small range of a file. A whole file takes one read anyway.
+
+    A payload that fetches the bytes itself takes them from no such range.
+    """
     is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
     return is_range and 0 < reference.size < SMALL_BYTES
 

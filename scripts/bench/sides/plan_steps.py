@@ -36,6 +36,7 @@ from beam_jobs.steps.shards.group_by_shard import ByRun, split_by_shard
 from tpudata.format import Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
+# Bytes of a record in a shard besides its content and its texts.
 OVERHEAD = 230
 _FOLDER_RECORDS = 10_000
 # Most parts in which an engine lists.
@@ -159,6 +160,7 @@ def add_up(folder: Path, records: int) -> dict[str, Output]:
 
 def _make_combines() -> dict[str, beam.CombineFn]:
     """Return the combines of a listing, by the tags of their inputs."""
+    # False: the class names are not whole numbers.
     return {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
 
 

@@ -85,6 +85,7 @@ def prepare_graph(name: str, streams: int, window: int) -> Callable[[], Iterable
     parse: dict[str, Any] = {"parse": lambda records: {"record": records}}
 
     def plain(buffer: int, epochs: int | None = None) -> tf.data.Dataset:
+        # TensorFlow's reader; `buffer` is the records of the shuffle's window, 0 for none, and None epochs are endless.
         repeated = tf.data.Dataset.from_tensor_slices(files).repeat(epochs)
         records = tf.data.TFRecordDataset(repeated, buffer_size=8 << 20, num_parallel_reads=streams)
         return (records.shuffle(buffer) if buffer else records).batch(BATCH).prefetch(2)
@@ -122,17 +123,20 @@ def prepare_source(name: str, streams: int, window: int) -> Callable[[], Iterabl
     shuffled = source.shuffle(1, epochs=100, window_bytes=window * RECORD_BYTES)
 
     def by_grain() -> Iterable[Any]:
+        # Batches that grain's loader reads in 16 threads, in the order of the shuffled source.
         import grain.python as grain
 
         options = grain.ReadOptions(num_threads=16, prefetch_buffer_size=128)
         return batched(grain.MapDataset.source(shuffled).to_iter_dataset(options))
 
     def at_random() -> Iterator[Any]:
+        # Endless batches of random records, each read with one call.
         random = np.random.default_rng(0)
         while True:
             yield source.__getitems__(random.integers(0, len(source), BATCH))
 
     def one_by_one() -> Iterator[Any]:
+        # Endless batches of random records, each record read with a call in one of 64 threads.
         random = np.random.default_rng(0)
         with ThreadPoolExecutor(64) as pool:
             while True:

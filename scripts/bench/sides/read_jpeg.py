@@ -166,6 +166,7 @@ def read_dali(folder: Path, training: bool) -> Iterator[Any]:
                 begin = records.seek(end)
 
     def make_pipeline() -> Any:
+        # DALI's graph: random crops and flips in training, otherwise the centre of the resized image; then normalised.
         features = {"image/encoded": tfrecord.FixedLenFeature((), tfrecord.string, "")}
         record = fn.readers.tfrecord(
             path=paths, index_path=index_paths, features=features, random_shuffle=training, initial_fill=WINDOW
@@ -224,6 +225,7 @@ def read_theirs(folder: Path, training: bool, *, decodes_whole: bool = False) ->
         return begin, size
 
     def prepare(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # The image of a record, bfloat16 [SIZE, SIZE, 3], and its label.
         encoded, label = _parse(record)
         if decodes_whole:
             image = tf.io.decode_image(encoded, 3, expand_animations=False)

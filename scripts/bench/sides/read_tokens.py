@@ -79,6 +79,7 @@ def _read_least(data: Path, batch_size: int) -> tf.data.Dataset:
     assert places is not None
 
     def slice_records(records: tf.Tensor) -> dict[str, tf.Tensor]:
+        # All records have the length of the first, and each value at the same place.
         matrix = tf.ensure_shape(tf.io.decode_raw(records, tf.uint8), [None, len(first)])
         slices = {name: matrix[:, places[name].begin : places[name].end] for name in NAMES}
         return {name: tf.bitcast(tf.reshape(part, [-1, LENGTH, 4]), tf.int32) for name, part in slices.items()}
@@ -121,6 +122,7 @@ def write_packed(folder: Path, records: int, *, is_raw: bool) -> Path:
         return folder
 
     def make_records(seed: int) -> Iterator[bytes]:
+        # The records of a shard: batches of documents are packed until there are enough rows.
         random = np.random.default_rng(seed)
         missing = records // _SHARDS
         while missing:
