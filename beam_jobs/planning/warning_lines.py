@@ -184,7 +184,8 @@ def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dic
 def _show_distinct(name: str) -> str:
     """Return a name as a text that differs visibly for similar names.
 
-    Escapes repeated or outer blanks, which the table would lose, and letters that have several forms in Unicode.
+    A name with repeated or outer blanks has all its blanks escaped, since wrapping drops blanks at the ends of lines. It is shown
+    in ASCII, and so is a name with letters that have several forms in Unicode.
     """
     if name.split(" ") != name.split():
         return ascii(name).replace(" ", r"\x20")

@@ -222,7 +222,7 @@ class SourceOptions:
         for name in ("source", "unlabelled", "label_column", "label_type"):
             if self.is_annotated and getattr(self, name):
                 raise UsageError(
-                    f"--annotations and {_name_flag(name)}: the annotations say how pictures are labelled. Omit the latter."
+                    f"{flags[0]} and {_name_flag(name)}: pictures get their labels from {flags[0]}. Omit the latter."
                 )
         for column, column_kind in self.column_kinds.items():
             # A missing list is stored as an empty list, so a column of lists takes no substitute.

@@ -95,7 +95,7 @@ class StoredRecordSource(PackSource):
         return list_stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
 
     def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
-        """Return a file, which is listed at once; nothing is ignored here."""
+        """Return the file itself, as the only unit; nothing is ignored."""
         del ignored
         return (part,)
 

@@ -90,7 +90,7 @@ def test_warns_of_hosts_that_share_lanes(
     assert len(found) == warnings
     for text in found:
         assert text.startswith(f"{dataset} (train): 16 hosts together fetch 4.")
-        assert "it has 4 streams" in text
+        assert "it has 4 lanes" in text
 
 
 @pytest.mark.parametrize(
@@ -201,5 +201,5 @@ def test_reports_too_little_memory(tmp_path: Path) -> None:
     write_sparse_shards(tmp_path, [np.append(100, np.full(16, 1 << 38))] * 16)
     reading = Reading(pieces=True, piece_bytes=1 << 38, lanes=4)
     input_fn = make_input_fn(str(tmp_path), "train", training=True, seed=4, shuffle=8, reading=reading)
-    with pytest.raises(UsageError, match=r"4 streams of large pieces .* reading=tpudata.Reading\(lanes=1\)"):
+    with pytest.raises(UsageError, match=r"4 lanes of large pieces .* reading=tpudata.Reading\(lanes=1\)"):
         input_fn({"batch_size": BATCH})

@@ -86,7 +86,7 @@ class EditedText:
             self._edits = outer_edits
 
     def render(self, begin: int = 0, end: int | None = None) -> str:
-        """Return the text between two offsets, by default all of it, with the edits, which must all be there."""
+        """Return the text between two offsets, by default all of it, with the edits applied. No edit may lie outside the range."""
         parts: list[bytes] = []
         position = begin
         for edit in sorted(self._edits, key=lambda edit: (edit.begin, -edit.end)):

@@ -129,8 +129,9 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
 
     Raises:
         MissingExtraError: its package is not installed.
-        SourceError: the file is missing, not such a tokenizer, or differs from `sha256`.
-        UsageError: it has no such end of document, or its package returns an object or names that do not fit the spec.
+        SourceError: the file is missing, not a tokenizer of this kind, or differs from `sha256`.
+        UsageError: the tokenizer lacks the token that the spec names as the end of documents, or its package returns an object or
+            names that do not fit the spec.
     """
     tokenizer = _open(spec, characters)
     _check_members(spec, tokenizer)
@@ -205,7 +206,7 @@ def _open(spec: TokenizerSpec, characters: str) -> Tokenizer:
 
     Raises:
         SourceError: its file does not exist, is too large, or is not of this kind.
-        UsageError: no package has the kind, or the tokenizer has no such end of document.
+        UsageError: no package has the kind, or the tokenizer lacks the token that the spec names as the end of documents.
     """
     kind = _find_kind(spec.kind)
     if not spec.path:

@@ -36,8 +36,12 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
     if has_pictures(dataset) and limit == decoding_stage:
         return f"{_advise_on_decoding(dataset, flags)} More cores help in proportion."
     if limit == "input_fn" and changes_pixels(flags):
-        advice = "Omit RandAugment or give it fewer layers" if flags.augment else "Feed uint8"
-        return f"{advice}, or let the model do it on the device: --dtype uint8. More cores help in proportion."
+        advice = []
+        if flags.augment:
+            advice.append("Omit RandAugment, or give it fewer layers.")
+        if flags.dtype != "uint8":
+            advice.append("Feed uint8 (--dtype uint8), and let the model scale the pixels on the device.")
+        return " ".join([*advice, "More cores help in proportion."])
     if limit == "read" and dataset.manifest.compression:
         return "Unpacking takes most: convert with --compression none. More cores help in proportion."
     cache_advice = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '

@@ -140,7 +140,7 @@ def _check_json(value: object, location: str) -> Any:
 
 
 def _format_value(value: object) -> str:
-    """Return a value in YAML's notation, shortened if it is long."""
+    """Return a value for a message: null, true, false and dates as in YAML, others by repr, shortened if it is long."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     # repr would show datetime.date(2020, 1, 31).

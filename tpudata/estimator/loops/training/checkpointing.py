@@ -240,7 +240,7 @@ class Checkpointing:
 
 
 class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener of a CheckpointSaverHook. It calls the follower for each checkpoint except the one at the start, and at the end.
+    """Listener of a CheckpointSaverHook. It calls the follower after each checkpoint but the one at the start, and once at the end.
 
     Args:
         checkpointing: the checkpoints of the training.

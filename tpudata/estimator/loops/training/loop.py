@@ -42,7 +42,7 @@ def train(
 ) -> float | None:
     """Train as described in `TPUEstimator.train`; return the loss of the last step, or None if no step was done.
 
-    `follower` is called for each written checkpoint except the one at the start, and at the end.
+    `follower.after_save` is called for each written checkpoint except the one at the start, and `follower.finish` once at the end.
     """
     check_steps(steps, max_steps)
     hooks = check_hooks(hooks, "train(hooks=...)")

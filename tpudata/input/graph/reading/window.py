@@ -86,7 +86,7 @@ class ShuffleWindow:
     def check_streams(self, rows: Rows, source: str) -> None:
         """Check that a host's streams and windows fit the free memory, and warn if hosts fetch the same pieces.
 
-        Without pieces, there is nothing to check.
+        Does nothing if files are not read in pieces.
 
         Args:
             rows: rows of each global batch that the host feeds.
@@ -106,9 +106,9 @@ class ShuffleWindow:
                 source,
                 hosts,
                 ratio,
-                count_text(lanes, "stream"),
+                count_text(lanes, "lane"),
             )
-        # The slots of the host's rows, as in `TrainingOrder.find_slots`: each reads one stream.
+        # The slots of the host's rows, as in `TrainingOrder.find_slots`: each reads one lane.
         stride = rows.total // lanes
         slots = -(-rows.stop // stride) - rows.first // stride
         # One window is read while batches are made of the other.
@@ -116,7 +116,7 @@ class ShuffleWindow:
         # The workers of a tf.data service have separate memory.
         if self.options.service is None and free is not None and size > free:
             raise UsageError(
-                f"shuffle={self.options.shuffle}: {count_text(slots, 'stream')} of large pieces and two windows take"
-                f" {size / 1e9:.3g} GB, more than the free memory of {free / 1e9:.3g} GB. Pass a smaller number, or fewer streams:"
+                f"shuffle={self.options.shuffle}: {count_text(slots, 'lane')} of large pieces and two windows take"
+                f" {size / 1e9:.3g} GB, more than the free memory of {free / 1e9:.3g} GB. Pass a smaller number, or fewer lanes:"
                 f" reading=tpudata.Reading(lanes={max(1, slots // 4)})."
             )
