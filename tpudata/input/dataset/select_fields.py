@@ -129,9 +129,12 @@ def _choose_features(
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
     # `fed` is None without a layout of ours: then all features but label and weight are fed.
     if not chosen and label is not None and fed is None:
+        fix = "Pass records with one more feature."
+        if weight is not None:
+            fix = "Omit weight=, or pass records with one more feature."
         raise FeatureError(
             f"Nothing is left to feed a model: the label is {label.name!r}, and the records have no other feature"
-            f"{'. Pass' if weight is None else ' but the weight. Omit weight=, or pass'} records with one more feature."
+            f"{'' if weight is None else ' but the weight'}. {fix}"
         )
     if not chosen:
         raise FeatureError(
