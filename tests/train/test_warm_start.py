@@ -48,6 +48,8 @@ def model_fn(features, labels, mode, params):
     units, outputs = params.get("units", 4), params.get("outputs", 10)
     def dense(inputs, layer, sizes):
         makers = [lambda: v1.get_variable(f"w{layer}", sizes), lambda: v1.get_variable(f"b{layer}", sizes[1:])]
+        if layer == 2 and not params.get("last_bias", True):
+            return tf.matmul(inputs, makers[0]())
         if params.get("bias_first"):
             bias, kernel = [make() for make in reversed(makers)]
         else:
@@ -185,3 +187,17 @@ def test_only_the_last_layer_may_differ_if_layers_have_no_scopes(
     assert train("units", warm_start, "--param=units=5") == 2
     first = f"{prefix}b1" if bias_first else f"{prefix}w1"
     assert f"the variable '{first}' does not fit flat_model:model_fn" in capsys.readouterr().err
+
+
+def test_the_bias_of_an_earlier_layer_is_not_of_the_last_one(
+    digits_dataset: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def train(folder: str, *flags: str) -> int:
+        words = ["--mode=train", "--train-steps=1", "--param=last_bias=false", *flags]
+        return train_job(digits_dataset, tmp_path / folder, *words, model="flat_model:model_fn")
+
+    assert train("first") == 0
+    with caplog.at_level(logging.INFO, logger="tpudata"):
+        assert train("classes", f"--warm-start={tmp_path / 'first'}", "--param=outputs=12") == 0
+    assert "2 of the model's 3 variables" in caplog.text
+    assert "the last layer starts anew, as its size differs: w2 (got (4, 10), expected (4, 12))" in caplog.text

@@ -116,7 +116,10 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 
 
 def _belongs_to(feature: Feature, picture: Feature) -> bool:
-    """Return whether a mask or label map has a picture's prefix, as `image/object/mask` that of `image/encoded`, or both none."""
+    """Return whether a mask or label map is of a picture: the folder of the picture's name begins its name, or neither has one.
+
+    `image/object/mask` and `image/segmentation/class/encoded` are of `image/encoded`, and `mask` is of `image`.
+    """
     folder, slash, _ = picture.name.rpartition("/")
     return feature.name.startswith(f"{folder}/") if slash else "/" not in feature.name
 

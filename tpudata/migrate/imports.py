@@ -50,22 +50,28 @@ def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import
         Of the imports that run with the module, the first one, or the first of each branch if it is in a branch. If no import is
         sure to run with the module, also the first import of each function.
     """
-    function_by_statement = _find_functions(tree, statements)
-    module_statements = [statement for statement in statements if statement not in function_by_statement]
-    sure_blocks = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.Try | ast.With))]
-    sure_statement = next((s for s in module_statements if any(s in block for block in sure_blocks)), None)
-    picked = module_statements[:1]
-    if module_statements and module_statements[0] not in tree.body:
-        # Branches up to an import that is sure to run in the module's own body.
-        body_line = next((s.lineno for s in module_statements if s in tree.body), math.inf)
-        blocks = [block for node in ast.walk(tree) for _, block in ast.iter_fields(node) if isinstance(block, list)]
-        first_of_blocks = (next((s for s in module_statements if s in block), None) for block in blocks)
-        picked = [s for s in first_of_blocks if s is not None and s.lineno <= body_line]
-    if sure_statement is None:
+    functions = _find_functions(tree, statements)
+    module_statements = [statement for statement in statements if statement not in functions]
+    picked = _pick_in_module(tree, module_statements)
+    always_run = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.Try | ast.With))]
+    if not any(statement in block for statement in module_statements for block in always_run):
         # In reversed order, so that the first import of a function replaces its later ones.
-        first_by_function = {function: s for s, function in reversed(function_by_statement.items())}
-        picked += first_by_function.values()
+        picked += {function: statement for statement, function in reversed(functions.items())}.values()
     return sorted(picked, key=lambda statement: statement.lineno)
+
+
+def _pick_in_module(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import]:
+    """Return the first of the imports that run with the module, or the first of each branch if branches come first.
+
+    Branches below an import in the module's body are left out, since that import has run by then.
+    """
+    in_body = [statement for statement in statements if statement in tree.body]
+    if in_body[:1] == statements[:1]:
+        return in_body[:1]
+    last_line = in_body[0].lineno if in_body else math.inf
+    blocks = [block for node in ast.walk(tree) for _, block in ast.iter_fields(node) if isinstance(block, list)]
+    first_of_blocks = (next((statement for statement in statements if statement in block), None) for block in blocks)
+    return [statement for statement in first_of_blocks if statement is not None and statement.lineno <= last_line]
 
 
 def _find_functions(tree: ast.Module, statements: Sequence[_Import]) -> dict[_Import, ast.AST]:

@@ -20,7 +20,7 @@ from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, 
 from tpudata.report.texts import find_text_columns, join_sides
 
 # Largest numbers of pictures that are shown: of a class, of a dataset without classes, and in all. Then of texts: of a class, and
-# of a dataset without classes, which is also the largest number of classes whose texts are shown.
+# of a dataset without classes; and of classes whose texts are shown.
 _PICTURES_A_CLASS, _PICTURES_WITHOUT_CLASSES, _PICTURES = 6, 30, 120
 _TEXTS_A_CLASS, _TEXTS, _TEXT_CLASSES = 3, 12, 12
 # Largest height and width of a picture in pixels.

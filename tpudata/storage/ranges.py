@@ -92,7 +92,7 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
     last_skipped = _find_skipped_before(files, skip)
     for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
         relative_path = entry.path[len(root) + 1 :]
-        skipped = _find_skipped(relative_path, skip)
+        skipped = _find_skipped_folder(relative_path, skip)
         if not skipped:
             yield entry, relative_path
         elif skipped != last_skipped:
@@ -100,7 +100,7 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
             yield Entry(f"{root}/{skipped}", skipped.rpartition("/")[2], size=0, is_folder=True), skipped
 
 
-def _find_skipped(relative_path: str, skip: Callable[[str], bool]) -> str:
+def _find_skipped_folder(relative_path: str, skip: Callable[[str], bool]) -> str:
     """Return the topmost skipped folder that contains a path, or an empty string.
 
     The path and the result are relative to the folder that is listed.
@@ -112,7 +112,7 @@ def _find_skipped(relative_path: str, skip: Callable[[str], bool]) -> str:
 
 def _find_skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
     """Return the skipped folder in which this range begins, if an earlier range yields it; otherwise an empty string."""
-    skipped = _find_skipped(files.start, skip)
+    skipped = _find_skipped_folder(files.start, skip)
     if not skipped:
         return ""
     files_before = storage_for(files.folder).scan(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import math
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tpudata.checks import is_number
 from tpudata.errors import UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.annotation_features import object_tables
@@ -165,7 +165,7 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
     is_float = "float" in feature.dtype
     # A TPU takes no int64.
     limits = np.finfo(feature.dtype) if is_float else np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
-    fits = _fits_float(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
+    fits = _rounds_to_finite(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
     if not fits:
         raise UsageError(
             f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {limits.min} to {limits.max})."
@@ -173,14 +173,12 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
     return float(value) if is_float else value
 
 
-def _fits_float(dtype: str, value: int | float) -> bool:
-    """Return whether a float type holds a padding value, rounded; it may be infinite or NaN."""
-    try:
-        number = float(value)
-    except OverflowError:  # It is beyond the largest float64.
-        return False
+def _rounds_to_finite(dtype: str, value: int | float) -> bool:
+    """Return whether a float type rounds a padding value to a finite number; True for infinity and NaN, which it holds."""
+    if not is_number(value):
+        return isinstance(value, float)
     with np.errstate(over="ignore"):
-        return not math.isfinite(number) or bool(np.isfinite(np.float64(number).astype(dtype)))
+        return bool(np.isfinite(np.float64(value).astype(dtype)))
 
 
 def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
