@@ -63,7 +63,7 @@ def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import
 def _pick_in_module(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import]:
     """Return the first of the imports that run with the module, or the first of each branch if branches come first.
 
-    Branches below an import in the module's body are left out, since that import has run by then.
+    Branches below an import in the module's body are omitted, since that import has run by then.
     """
     in_body = [statement for statement in statements if statement in tree.body]
     if in_body[:1] == statements[:1]:
