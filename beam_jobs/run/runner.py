@@ -253,7 +253,10 @@ def _make_beam_parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def quiet_beam() -> Iterator[None]:
-    """Mute Beam's runners and the root logger below CRITICAL, in a command's process: Beam logs tracebacks of reported errors."""
+    """Mute Beam's runners and the root logger below CRITICAL, in a command's process: Beam logs tracebacks of reported errors.
+
+    After an error or Ctrl-C they stay muted: the process ends, and steps still at work in other threads fail until then.
+    """
     # In a program, loggers belong to the program.
     if not owns_process():
         yield
@@ -263,8 +266,6 @@ def quiet_beam() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)

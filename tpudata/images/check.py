@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tpudata.format import Feature, Manifest
 from tpudata.format.example.wire import Value
@@ -98,7 +98,7 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
             continue
-        picture = next((p for p in pictures if _belongs_to(feature, p)), None)
+        picture = _find_picture(feature, pictures)
         picture_values = None if picture is None else example.get(picture.name)
         picture_size = _find_size(picture_values[0]) if picture_values else None
         for index, data in enumerate(example.get(feature.name, ())):
@@ -115,13 +115,15 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
                 )
 
 
-def _belongs_to(feature: Feature, picture: Feature) -> bool:
-    """Return whether a mask or label map is of a picture: the folder of the picture's name begins its name, or neither has one.
+def _find_picture(feature: Feature, pictures: Sequence[Feature]) -> Feature | None:
+    """Return the picture of a mask or label map; None if the names do not tell it.
 
-    `image/object/mask` and `image/segmentation/class/encoded` are of `image/encoded`, and `mask` is of `image`.
+    `image/object/mask` and `image/segmentation/class/encoded` are of `image/encoded`, whose folder begins their names. In a dataset
+    of one picture, `mask` is of `image`; with others it may be of any of them.
     """
-    folder, slash, _ = picture.name.rpartition("/")
-    return feature.name.startswith(f"{folder}/") if slash else "/" not in feature.name
+    if len(pictures) == 1 and "/" not in feature.name + pictures[0].name:
+        return pictures[0]
+    return next((p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/")), None)
 
 
 def _find_size(data: object) -> tuple[int, int] | None:

@@ -256,7 +256,8 @@ def create_slowly(self, path, **options):
     return create(self, path, **options)
 
 LocalStorage.create = create_slowly
-sys.exit(main(["convert", "images", *sys.argv[1:]]))
+sys.argv[1:1] = ["convert", "images"]
+sys.exit(main())
 """
 
 
