@@ -111,8 +111,8 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     conversion = dataclasses.replace(conversion, options=options)
     with held_request_limits(options.request_limits), ship_package(beam_options) as shipped_options:
         # Only the local runner limits its workers by this number.
-        most_parts = _count_most_parts(conversion) if is_local(shipped_options) else None
-        with temporary_pipeline(shipped_options, most_parts, launch.runner) as pipeline:
+        max_parts = _count_max_parts(conversion) if is_local(shipped_options) else None
+        with temporary_pipeline(shipped_options, max_parts, launch.runner) as pipeline:
             return _convert(conversion, pipeline, shipped_options, launch)
 
 
@@ -169,7 +169,7 @@ def _convert_with_claim(
     return None
 
 
-def _count_most_parts(conversion: Conversion) -> int | None:
+def _count_max_parts(conversion: Conversion) -> int | None:
     """Return how many workers the job can occupy while it lists or writes; None if unknown before it runs."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):

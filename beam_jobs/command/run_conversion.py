@@ -185,7 +185,7 @@ def run_conversion(
     )
     if owns_process():
         # Keeps the garbage collector from scanning Beam's modules: `python -m beam_jobs.KIND` imports them without
-        # `uncollected_loading`.
+        # `loading_without_gc`.
         gc.freeze()
     with hide_worker_tracebacks(), interruptible(end_workers, functools.partial(end_run, output)):
         append_result = convert(conversion, beam_options, launch)

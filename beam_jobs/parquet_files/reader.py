@@ -39,20 +39,20 @@ class ParquetReader:
         self._path = path
         self._file = file
 
-    def read_batches(self, group: int, names: Sequence[str], most_rows: int) -> Iterator[Any]:
+    def read_batches(self, group: int, names: Sequence[str], max_rows: int) -> Iterator[Any]:
         """Yield the rows of a row group in record batches of pyarrow, each of at most 64 MB or of one row.
 
         Args:
             group: index of the row group.
             names: the columns, or `COLUMN.FIELD` for a field of a struct.
-            most_rows: most rows of a batch.
+            max_rows: most rows of a batch.
 
         Raises:
             CorruptionError: a column is truncated or damaged, or the number of rows is wrong; the message names the column if it is
                 known.
             SourceError: a column is encrypted, or a page is too large.
         """
-        batch_rows = self._count_batch_rows(group, names, most_rows)
+        batch_rows = self._count_batch_rows(group, names, max_rows)
         rows_read, expected = 0, self.footer.groups[group].rows
         for batch in self._read(group, names, batch_rows):
             rows_read += batch.num_rows
@@ -63,13 +63,13 @@ class ParquetReader:
             got = "more rows" if rows_read > expected else count_text(rows_read, "row")
             raise make_damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
 
-    def check(self, group: int, names: Sequence[str], most_rows: int) -> None:
+    def check(self, group: int, names: Sequence[str], max_rows: int) -> None:
         """Read the columns of a row group, only to raise what `read_batches` raises."""
-        for _ in self.read_batches(group, names, most_rows):
+        for _ in self.read_batches(group, names, max_rows):
             pass
 
-    def _count_batch_rows(self, group: int, names: Sequence[str], most_rows: int) -> int:
-        """Return the rows of a batch, 1 or more: `most_rows`, or as many as 64 MB hold; raise what `read_batches` raises."""
+    def _count_batch_rows(self, group: int, names: Sequence[str], max_rows: int) -> int:
+        """Return the rows of a batch, 1 or more: `max_rows`, or as many as 64 MB hold; raise what `read_batches` raises."""
         row_bytes = 0
         # For `COLUMN.FIELD` the whole struct counts: chunks have only the name of their column.
         structs = {name.partition(".")[0] for name in names}
@@ -78,7 +78,7 @@ class ParquetReader:
                 if chunk.is_encrypted:
                     raise make_encryption_error(self._path, chunk.column)
                 row_bytes += estimate_value_bytes(self._path, chunk)
-        return max(1, min(most_rows, _BATCH_BYTES // max(1, row_bytes)))
+        return max(1, min(max_rows, _BATCH_BYTES // max(1, row_bytes)))
 
     def _read(self, group: int, names: Sequence[str], batch_rows: int) -> Iterator[Any]:
         """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged column."""

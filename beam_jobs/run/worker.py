@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.process import end_with_parent
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     # The garbage collector would scan the objects of Beam's modules again and again.
-    with uncollected_loading():
+    with loading_without_gc():
         from apache_beam.runners.worker import sdk_worker_main
 
     logging.disable(logging.CRITICAL)

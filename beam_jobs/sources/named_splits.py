@@ -20,7 +20,7 @@ _SPLIT_NAMES = {
 }
 _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in names}
 # Number of names that decide whether names stand for splits; an input may have 100 million.
-LOOKED_AT = 10_000
+MAX_EXAMINED_NAMES = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
 _Name = TypeVar("_Name")
@@ -39,12 +39,14 @@ def find_listed_split(name: str) -> str:
 
 
 def take_first_names(names: Iterable[_Name]) -> list[_Name]:
-    """Return the first `LOOKED_AT` + 1 names, or all if there are fewer. The last one tells `NamedSplits.find` that there are more.
+    """Return the first `MAX_EXAMINED_NAMES` + 1 names, or all if there are fewer.
+
+    The last one tells `NamedSplits.find` that there are more.
 
     Args:
         names: names of an input's files or folders, or files with their names.
     """
-    return list(itertools.islice(names, LOOKED_AT + 1))
+    return list(itertools.islice(names, MAX_EXAMINED_NAMES + 1))
 
 
 def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
@@ -168,7 +170,7 @@ class NamedSplits:
 
         Args:
             options: options of the conversion.
-            names: the first `LOOKED_AT` names and one more, or all if there are fewer.
+            names: the first `MAX_EXAMINED_NAMES` names and one more, or all if there are fewer.
             split_of: returns the split that a name begins with, or an empty string; can be pickled.
             split_inside: returns the split that a name has anywhere, or an empty string; can be pickled.
             accidental: whether a single name may be that of a split by accident.
@@ -201,7 +203,7 @@ class NamedSplits:
         elif options.split:
             # --split divides an input whose names are all `train`.
             are_splits = False
-        return cls(options.input, are_splits, split_names, len(splits) <= LOOKED_AT, split_of)
+        return cls(options.input, are_splits, split_names, len(splits) <= MAX_EXAMINED_NAMES, split_of)
 
     @property
     def named(self) -> frozenset[str]:

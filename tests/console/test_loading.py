@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.helpers import forked
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.process import run_command
 
 
@@ -20,7 +20,7 @@ def test_a_command_loads_without_the_collector(fails: bool, monkeypatch: pytest.
 
     def command(_: Sequence[str]) -> int:
         frozen = gc.get_freeze_count()
-        with uncollected_loading():
+        with loading_without_gc():
             assert not gc.isenabled()
             if fails:
                 raise ImportError("no library")
@@ -37,11 +37,11 @@ def test_a_command_loads_without_the_collector(fails: bool, monkeypatch: pytest.
 
 OF_A_COMMAND = """
 import gc, os
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.process import end_with_parent
 
 end_with_parent(os.pipe()[0])
-with uncollected_loading():
+with loading_without_gc():
     print(gc.isenabled())
 print(gc.isenabled())
 """
@@ -54,13 +54,13 @@ def test_a_process_started_by_a_command_loads_without_the_collector() -> None:
 
 def test_another_program_keeps_its_collector() -> None:
     frozen = gc.get_freeze_count()
-    with uncollected_loading():
+    with loading_without_gc():
         assert gc.isenabled()
     # Other threads may free some objects.
     assert gc.get_freeze_count() <= frozen
     gc.disable()
     try:
-        with uncollected_loading():
+        with loading_without_gc():
             pass
         assert not gc.isenabled()
     finally:

@@ -39,9 +39,9 @@ def below(ranges: Iterable[Range], skip: str = ".hidden") -> list[list[str]]:
     ]
 
 
-def ranges_of(folder: str, range_names: int) -> list[Range]:
+def ranges_of(folder: str, max_range_names: int) -> list[Range]:
     """The ranges of a folder of a bucket, as `folder_ranges` has them, for a smaller number of names in each."""
-    cuts = GcsStorage(range_names=range_names).cuts(folder, deep=True)
+    cuts = GcsStorage(max_range_names=max_range_names).cuts(folder, deep=True)
     return [Range(folder, start or "", stop) for start, stop in itertools.pairwise(["", *cuts, None])]
 
 
@@ -57,7 +57,7 @@ def test_ranges_of_a_bucket_cover_all_its_names(store: FakeGcs, names: set[str],
     for name in names:
         store.put("all", f"in/{name}", b"")
     store.put("all", "in/", b"")
-    storage = GcsStorage(range_names=3)
+    storage = GcsStorage(max_range_names=3)
     cuts = storage.cuts("gs://all/in", deep=deep)
     found = [
         list(storage.scan("gs://all/in", start=start or "", stop=stop, deep=deep))
@@ -154,7 +154,7 @@ def test_cuts_a_large_local_folder_alike_in_any_order(tmp_path: Path, monkeypatc
     (tmp_path / "0500").mkdir()
     (tmp_path / "0500" / "x").write_bytes(b"")
     folder = str(tmp_path)
-    cuts = cut_names(folder, range_names=100, sampled_names=300)
+    cuts = cut_names(folder, max_range_names=100, sampled_names=300)
     found = below(Range(folder, start or "", stop) for start, stop in itertools.pairwise(["", *cuts, None]))
     assert list(itertools.chain(*found)) == sorted([*names, "0500/x"])
     assert len(found) == 11
@@ -163,7 +163,7 @@ def test_cuts_a_large_local_folder_alike_in_any_order(tmp_path: Path, monkeypatc
         in_order = sorted(entries, key=lambda entry: entry.name)
     for order in (in_order, in_order[::-1]):
         monkeypatch.setattr(os, "scandir", lambda _, order=order: contextlib.nullcontext(order))
-        assert cut_names(folder, range_names=100, sampled_names=300) == cuts
+        assert cut_names(folder, max_range_names=100, sampled_names=300) == cuts
 
 
 def test_cutting_a_folder_takes_less_than_3_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_cutting_a_folder_takes_less_than_3_megabytes(monkeypatch: pytest.Monkey
     entries = (types.SimpleNamespace(name=f"{n:012d}.jpg", is_dir=lambda: False) for n in range(75_000))
     monkeypatch.setattr(os, "scandir", lambda _: contextlib.nullcontext(entries))
     tracemalloc.start()
-    cuts = cut_names("anywhere", range_names=1 << 14, sampled_names=1 << 10)
+    cuts = cut_names("anywhere", max_range_names=1 << 14, sampled_names=1 << 10)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(cuts) == 4

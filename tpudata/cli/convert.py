@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from tpudata.console.flags import FlagParser, end_sentence
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.nearest import suggestion
 from tpudata.console.quiet import quiet_beam_loading
 from tpudata.errors import UsageError
@@ -47,7 +47,7 @@ def _import_job(kind: str) -> ModuleType:
 
     It imports Beam. Meanwhile, some of Beam's warnings are dropped, and the garbage collector, which would slow the import, is off.
     """
-    with quiet_beam_loading(), uncollected_loading():
+    with quiet_beam_loading(), loading_without_gc():
         return importlib.import_module(f"beam_jobs.{kind}")
 
 

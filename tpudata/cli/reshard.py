@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from tpudata.console.flags import FlagParser
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.quiet import quiet_beam_loading
 
 
@@ -30,5 +30,5 @@ def new_parser(prog: str = "tpudata reshard") -> FlagParser:
 
 def _import_job() -> ModuleType:
     # The module imports Beam: drop some of its warnings, and switch the garbage collector off, which would slow the import.
-    with quiet_beam_loading(), uncollected_loading():
+    with quiet_beam_loading(), loading_without_gc():
         return importlib.import_module("beam_jobs.reshard")

@@ -10,7 +10,7 @@ from tpudata.console.interrupts import interruptible_loading, owns_process
 
 
 @contextlib.contextmanager
-def uncollected_loading() -> Iterator[None]:
+def loading_without_gc() -> Iterator[None]:
     """Switch the garbage collector off while the body imports large libraries, and exempt their objects from later collections.
 
     The collector would scan all their objects repeatedly and free none: without it, importing TensorFlow takes 3.6 s

@@ -151,12 +151,12 @@ def limit_workers(workers: int, parts: int | None) -> int:
         workers: the requested number.
         parts: the largest number of parts that the work has, or None if it is unknown.
     """
-    most_by_cores = compute_max_workers()
-    most_by_parts = workers if parts is None else parts
+    max_by_cores = compute_max_workers()
+    max_by_parts = workers if parts is None else parts
     # At least one, even for work without parts.
-    count = max(1, min(workers, most_by_cores, most_by_parts))
+    count = max(1, min(workers, max_by_cores, max_by_parts))
     if count < workers:
-        reason = f"{_WORKERS_PER_CORE} for each core" if count == most_by_cores else "as many as the work has parts"
+        reason = f"{_WORKERS_PER_CORE} for each core" if count == max_by_cores else "as many as the work has parts"
         _log.warning("--workers %d: %d are started, %s.", workers, count, reason)
     return count
 

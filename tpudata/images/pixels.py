@@ -95,7 +95,7 @@ def decode_image(
     # Flattening transparency creates edges of one pixel, so colours need full resolution.
     across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, image_format, header)
     upright = _resize(opaque, size)
-    turn = _TURNS.get(header.orientation if header else find_exif_turn(image, image_format))
+    turn = _TURNS.get(header.orientation if header else find_exif_orientation(image, image_format))
     if turn is not None:
         upright = upright.transpose(turn)
     if turn in _SIDEWAYS:
@@ -209,7 +209,7 @@ def is_animated(data: bytes, image_format: str) -> bool:
         return getattr(image, "n_frames", 1) > 1
 
 
-def find_exif_turn(image: Image.Image, image_format: str) -> int:
+def find_exif_orientation(image: Image.Image, image_format: str) -> int:
     """Return the Exif orientation that is still to be applied to an opened image that is neither JPEG nor PNG."""
     # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
     if image_format not in (WEBP, AVIF):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpudata._gcs_billing import set_billing_header
 from tpudata._tensorflow import require_tensorflow
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Feature, open_dataset
 from tpudata.models import check_model_name, get_model, make_model_fn
@@ -95,7 +95,7 @@ def prepare_job(options: TrainOptions) -> Job:
     _show_progress()
     # Loaded after the checks above: TensorFlow takes seconds. Its gs:// file system reads the header as it loads.
     set_billing_header()
-    with quiet_loading(), uncollected_loading():
+    with quiet_loading(), loading_without_gc():
         require_tensorflow("tpudata train")
     model = get_model(options.model)
     label = find_label(options, dataset)

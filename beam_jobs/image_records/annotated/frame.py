@@ -20,7 +20,7 @@ from tpudata.format import Feature
 from tpudata.images.header import UPRIGHT, read_header
 from tpudata.images.image_format import JPEG, PNG, detect_format
 from tpudata.images.pillow_files import open_image
-from tpudata.images.pixels import find_exif_turn
+from tpudata.images.pixels import find_exif_orientation
 
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
@@ -162,7 +162,7 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
         header = read_header(data, format_name)
         return Frame(header.width, header.height, header.orientation, stored_width, stored_height)
     image = open_image(data, format_name)
-    return Frame(*image.size, find_exif_turn(image, format_name), stored_width, stored_height)
+    return Frame(*image.size, find_exif_orientation(image, format_name), stored_width, stored_height)
 
 
 def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False) -> View:

@@ -34,7 +34,7 @@ CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # Descriptions of the forms, for messages.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
 # Number of bytes of a compressed tar that are searched for its form; unpacking so many takes a second or two.
-MAX_LOOKED_AT = 1 << 29
+MAX_EXAMINED_BYTES = 1 << 29
 # Number of samples that are searched for a label.
 _MAX_SAMPLES = 1000
 # Number of members that are searched for the rest of a sample, which only an error needs.
@@ -68,7 +68,7 @@ def detect_tar_form(
     *,
     labelled: bool,
     column_kinds: Mapping[str, ColumnKind] = MappingProxyType({}),
-    most_looked_at: int = MAX_LOOKED_AT,
+    max_examined_bytes: int = MAX_EXAMINED_BYTES,
 ) -> TarForm:
     """Return the form of a tar, by its first members.
 
@@ -76,16 +76,16 @@ def detect_tar_form(
         unit: the tar.
         labelled: whether to read the labels of samples.
         column_kinds: declared kinds of columns.
-        most_looked_at: number of bytes of a compressed tar that may be unpacked.
+        max_examined_bytes: number of bytes of a compressed tar that may be unpacked.
 
     Raises:
-        SourceError: it is a compressed tar of tars, or a compressed tar whose first members are larger than `most_looked_at`; or
-            values of a column differ in kind.
+        SourceError: it is a compressed tar of tars, or one whose first members are larger than `max_examined_bytes`; or values of a
+            column differ in kind.
         CorruptionError: a header is damaged, or the tar is truncated.
         UsageError: there is no column of a declared name.
     """
     compression = read_compression(unit.path)
-    with _open_start(unit.path, compression, most_looked_at) as (file, size):
+    with _open_start(unit.path, compression, max_examined_bytes) as (file, size):
         members = list_tar_members(file, unit.path, start=0, end=size)
         first_member = next((member for member in members if is_record(member)), None)
         if first_member is None:
@@ -95,7 +95,7 @@ def detect_tar_form(
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
-    with _open_start(unit.path, compression, most_looked_at) as (file, size):
+    with _open_start(unit.path, compression, max_examined_bytes) as (file, size):
         _, fields = next(_read_samples(file, unit, size), ("", {}))
         # A sample is a picture and at least one other file of the same name.
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
@@ -108,7 +108,7 @@ def detect_tar_form(
     form = TarForm(PAIRS, has_captions=has_captions, map_dtype=map_dtype, columns=columns)
     if not labelled:
         return form
-    with _open_start(unit.path, compression, most_looked_at) as (file, size):
+    with _open_start(unit.path, compression, max_examined_bytes) as (file, size):
         for _, sample in itertools.islice(_read_samples(file, unit, size), _MAX_SAMPLES):
             field = find_label_field(sample)
             # A sample without a valid label is a bad record, and does not decide.
@@ -160,7 +160,7 @@ def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
             for member in list_tar_members(file, unit.path, start=0, end=size):
                 if is_record(member):
                     yield member.name
-                if compression and member.offset + member.size > MAX_LOOKED_AT:
+                if compression and member.offset + member.size > MAX_EXAMINED_BYTES:
                     break
 
 

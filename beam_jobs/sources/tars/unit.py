@@ -51,7 +51,7 @@ def list_tar_files(
     ignored: list[str],
     reject: Reject,
     *,
-    most_bytes: int = MAX_INPUT_BYTES,
+    max_bytes: int = MAX_INPUT_BYTES,
 ) -> Iterator[Member]:
     """Yield the files of a tar that may be records or belong to records.
 
@@ -61,7 +61,7 @@ def list_tar_files(
         size: size of the file in bytes; None if it is compressed.
         ignored: is extended with TAR/MEMBER for each member that is ignored by its name.
         reject: called with the error of a member that cannot be a record.
-        most_bytes: size of the largest member that may be a record.
+        max_bytes: size of the largest member that may be a record.
     """
     for member in list_tar_members(file, unit.path, unit.start, unit.find_end(size)):
         origin, key = f"{unit.path}/{member.name}", unit.make_key(member.name)
@@ -72,7 +72,7 @@ def list_tar_files(
             reject(BadRecordError(origin, member.problem, key=key))
         elif not is_record(member):
             ignored.append(origin)
-        elif member.size > most_bytes:
+        elif member.size > max_bytes:
             # Rejected here, since the bytes of a compressed tar's members are read while they are listed.
             reject(add_key(make_too_large_error(origin, member.size), key))
         else:

@@ -17,14 +17,14 @@ _RUN_BYTES = 1 << 24
 
 
 def gather_runs(
-    items: Iterable[_Item], measure: Callable[[_Item], tuple[int, int]], most_documents: int
+    items: Iterable[_Item], measure: Callable[[_Item], tuple[int, int]], max_documents: int
 ) -> Iterator[list[_Item]]:
-    """Group items into runs that end once they reach 16 MiB or `most_documents`.
+    """Group items into runs that end once they reach 16 MiB or `max_documents`.
 
     Args:
         items: documents, or blocks of them.
         measure: function that returns the bytes that an item holds, and its number of documents.
-        most_documents: number of documents from which a run ends.
+        max_documents: number of documents from which a run ends.
     """
     run: list[_Item] = []
     run_bytes = run_documents = 0
@@ -32,7 +32,7 @@ def gather_runs(
         run.append(item)
         item_bytes, item_documents = measure(item)
         run_bytes, run_documents = run_bytes + item_bytes, run_documents + item_documents
-        if run_bytes >= _RUN_BYTES or run_documents >= most_documents:
+        if run_bytes >= _RUN_BYTES or run_documents >= max_documents:
             yield run
             run, run_bytes, run_documents = [], 0, 0
     if run:

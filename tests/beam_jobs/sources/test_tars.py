@@ -413,7 +413,7 @@ def test_rejects_a_member_that_is_too_large(tmp_path: Path, gz: bool) -> None:
     path = write_tar(tmp_path, [*FLAT, ("cat/9.jpg", bytes(90_001))], gz)
     rejections: list[BadRecordError] = []
     with open_tar(str(path), "gzip" if gz else "") as (file, size):
-        members = list(list_tar_files(file, TarUnit(str(path), ""), size, [], rejections.append, most_bytes=90_000))
+        members = list(list_tar_files(file, TarUnit(str(path), ""), size, [], rejections.append, max_bytes=90_000))
     assert [member.name for member in members] == [name for name, _ in FLAT]
     assert [(error.source, error.reason.split(":")[0]) for error in rejections] == [(f"{path}/cat/9.jpg", "too large")]
 
@@ -432,17 +432,17 @@ def test_unpacks_at_most_1_mebibyte_to_find_the_form_of_a_tar(tmp_path: Path, fi
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not show.*Unpack it"):
-        detect_tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
+        detect_tar_form(TarUnit(str(path), ""), labelled=True, max_examined_bytes=1 << 20)
     # Of one that is not compressed, what is skipped is not read.
     plain = write_tar(tmp_path, [*first, *FLAT])
-    assert detect_tar_form(TarUnit(str(plain), ""), labelled=True, most_looked_at=1 << 20).form in (CLASSES, PAIRED)
+    assert detect_tar_form(TarUnit(str(plain), ""), labelled=True, max_examined_bytes=1 << 20).form in (CLASSES, PAIRED)
 
 
 def test_does_not_unpack_trailing_zeros_to_find_the_form_of_a_tar(tmp_path: Path) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
     with pytest.raises(SourceError, match="do not show what it holds"):
-        detect_tar_form(TarUnit(str(path), ""), labelled=True, most_looked_at=1 << 20)
+        detect_tar_form(TarUnit(str(path), ""), labelled=True, max_examined_bytes=1 << 20)
 
 
 @GZ

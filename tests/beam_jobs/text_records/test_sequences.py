@@ -112,15 +112,15 @@ def test_packing_does_not_order_rows_by_length() -> None:
 
 @given(lengths, cuts, st.integers(1, 9), st.integers(1, 60))
 def test_windows_end_at_their_limit_of_documents_or_tokens(
-    sizes: list[int], places: list[int], most_documents: int, most_tokens: int
+    sizes: list[int], places: list[int], max_documents: int, max_tokens: int
 ) -> None:
     documents = documents_of(sizes)
     expected: list[list[Ids]] = [[]]
     for document in documents:
         expected[-1].append(document)
-        if len(expected[-1]) == most_documents or sum(map(len, expected[-1])) >= most_tokens:
+        if len(expected[-1]) == max_documents or sum(map(len, expected[-1])) >= max_tokens:
             expected.append([])
-    found = split_windows(batches_of(documents, places), most_documents, most_tokens)
+    found = split_windows(batches_of(documents, places), max_documents, max_tokens)
     pairs = list(zip(found, (some for some in expected if some), strict=True))
     for window, some in pairs:
         assert window.sizes.tolist() == list(map(len, some))

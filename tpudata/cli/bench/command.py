@@ -17,7 +17,7 @@ from tpudata.cli.bench.flags import changes_pixels, parse_bench_flags
 from tpudata.cli.bench.storage import StorageRates, measure_storage
 from tpudata.cli.bench.text import format_report
 from tpudata.cli.bench.tpu import compile_step
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.quiet import quiet_loading
 from tpudata.format import Dataset, Split, open_dataset
 
@@ -76,7 +76,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         MissingExtraError: TensorFlow is not installed.
     """
     set_billing_header()
-    with quiet_loading(), uncollected_loading():
+    with quiet_loading(), loading_without_gc():
         require_tensorflow("tpudata bench")
         from tpudata.input.options.columns import FeatureOptions
         from tpudata.input.options.tokens import Tokens

@@ -21,7 +21,7 @@ from typing import Any
 from tpudata._tensorflow import require_tensorflow
 from tpudata.cli.doctor.chips import NoTPUError, find_chips
 from tpudata.console.flags import height_width
-from tpudata.console.loading import uncollected_loading
+from tpudata.console.loading import loading_without_gc
 from tpudata.console.process import end_with_parent
 from tpudata.console.quiet import quiet_loading
 from tpudata.console.tables import bytes_text, count_text
@@ -52,7 +52,7 @@ def describe_devices() -> str:
 def describe_tpu() -> str:
     """Return a line on the TPU chips of this machine, and their speed; NoTPUError without chips."""
     # `find_chips` imports jax; the probe ends after it, so the garbage collector may stay off for all of it.
-    with quiet_loading(), uncollected_loading():
+    with quiet_loading(), loading_without_gc():
         return find_chips()
 
 
@@ -190,7 +190,7 @@ def _import_tensorflow() -> Any:
     Raises:
         MissingExtraError: it is not installed.
     """
-    with quiet_loading(), uncollected_loading():
+    with quiet_loading(), loading_without_gc():
         require_tensorflow("tpudata doctor")
         import tensorflow as tf
     return tf

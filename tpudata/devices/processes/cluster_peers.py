@@ -67,9 +67,9 @@ class ClusterPeers(Peers):
         self._end_description = ""
         self._wait_start: float | None = None
         # Other processes send only numbers to the first process, which may send values of variables to them.
-        most_bytes = _MAX_BYTES_OF_NUMBERS if self.is_chief else _MAX_BYTES_OF_VALUES
+        max_bytes = _MAX_BYTES_OF_NUMBERS if self.is_chief else _MAX_BYTES_OF_VALUES
         self._links = {
-            number: Link(connection, most_bytes, self._record_end, functools.partial(self._handle_end, number))
+            number: Link(connection, max_bytes, self._record_end, functools.partial(self._handle_end, number))
             for number, connection in connections.items()
         }
         for link in self._links.values():

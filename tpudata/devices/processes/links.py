@@ -28,7 +28,7 @@ class Link:
 
     Args:
         connection: connected socket, which this object takes over.
-        most_bytes: size of the largest message that the other process sends.
+        max_bytes: size of the largest message that the other process sends.
         on_notice: called with the bytes of each notice, in the thread that reads.
         on_end: called once the other process has ended, in the thread that reads, with whether it announced its end.
     """
@@ -36,13 +36,13 @@ class Link:
     def __init__(
         self,
         connection: socket.socket,
-        most_bytes: int,
+        max_bytes: int,
         on_notice: Callable[[bytes], None],
         on_end: Callable[[bool], None],
     ) -> None:
         _watch_connection(connection)
         self._connection = Connection(connection.detach())
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._on_notice = on_notice
         self._on_end = on_end
         self._inbox: queue.SimpleQueue[tuple[bytes, bytes] | None] = queue.SimpleQueue()
@@ -95,8 +95,8 @@ class Link:
         is_announced = False
         with contextlib.suppress(OSError, EOFError):
             while not is_announced:
-                kind = self._connection.recv_bytes(self._most_bytes)
-                data = self._connection.recv_bytes(self._most_bytes)
+                kind = self._connection.recv_bytes(self._max_bytes)
+                data = self._connection.recv_bytes(self._max_bytes)
                 if kind == _END:
                     is_announced = True
                 elif kind == _NOTICE:

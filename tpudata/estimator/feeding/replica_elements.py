@@ -14,7 +14,7 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.config.tpu_config import InputPipelineConfig
 from tpudata.estimator.feeding.deployment import Call, Deployment
 from tpudata.estimator.feeding.row_masks import add_row_masks
-from tpudata.estimator.feeding.signature import get_row_weights, list_leaves, split_element
+from tpudata.estimator.feeding.signature import find_row_weights, list_leaves, split_element
 from tpudata.tensor_types import Specs, Tensors
 
 CallInputFn = Callable[[Call], tf.data.Dataset]
@@ -207,7 +207,7 @@ def _is_endless(dataset: tf.data.Dataset) -> bool:
 
 def can_fill(mode: str, element_spec: Specs) -> bool:
     """Return whether replicas without data may get zeros: predictions drop these rows, and weights of 0 exclude them."""
-    return mode == ModeKeys.PREDICT or get_row_weights(split_element(element_spec)[0]) is not None
+    return mode == ModeKeys.PREDICT or find_row_weights(split_element(element_spec)[0]) is not None
 
 
 def choose_short_data(mode: str, element_spec: Specs) -> ShortData:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tpudata.estimator.feeding.signature import get_row_weights
+from tpudata.estimator.feeding.signature import find_row_weights
 from tpudata.estimator.feeding.sparse_parts import list_roles
 from tpudata.tensor_types import Tensors
 
@@ -65,7 +65,7 @@ def add_row_masks(
             padded = [_pad(leaf, num_missing, batch_size) for leaf in leaves]
             features = tf.nest.pack_sequence_as(features, padded)
         mask = tf.range(size) < rows
-        weights = get_row_weights(features)
+        weights = find_row_weights(features)
         if weights is not None:
             mask &= weights > 0
         return features, mask

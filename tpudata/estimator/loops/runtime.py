@@ -104,7 +104,7 @@ class Runtime:
     def store(self) -> VariableStore:
         """The variables that the modes share."""
         variables: dict[str, tf.Variable] = {}
-        return VariableStore(variables, _make_host_copies(self.topology, variables), self.peers, self._warm_start)
+        return VariableStore(variables, _choose_host_copies(self.topology, variables), self.peers, self._warm_start)
 
     def clone_on(self, find_topology: Callable[[], Topology]) -> "Runtime":
         """Return a runtime of the same model on other devices, with separate steps and variables."""
@@ -157,7 +157,7 @@ class Runtime:
         return step_classes[mode](traced, topology, self.store, broadcast=broadcast)
 
 
-def _make_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
+def _choose_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:
     """Return the object that copies the devices' values to the host's variables when asked; this function copies nothing.
 
     Args:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tpudata.devices.processes.topology import Topology
 from tpudata.estimator.api.spec import ModelSpec, get_eval_metrics, get_host_call, get_metric_ops
-from tpudata.estimator.feeding.signature import get_row_weights
+from tpudata.estimator.feeding.signature import find_row_weights
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.batch_step import BatchCallBuilder, BatchStep, PlainCallBuilder
@@ -46,7 +46,7 @@ class EvalStep(BatchStep):
             num_concatenated = 1 if broadcast else topology.num_replicas
             self._host_metrics = HostMetrics(metric_fn, tensors, num_concatenated, traced.seed)
         features, _ = self.blueprint.arguments
-        weights = get_row_weights(features)
+        weights = find_row_weights(features)
         self.warns_of_padding = weights is not None and not _uses_weights(self.spec, weights)
         # Reader of eval_metric_ops, and the blueprint that it belongs to.
         self._reader: MetricReader | None = None
@@ -62,7 +62,7 @@ class EvalStep(BatchStep):
         # The host updates eval_metrics, in `_finish`.
         updates = [] if self._host_metrics is not None else find_metric_updates(metrics, self.blueprint)
         features, _ = self.blueprint.arguments
-        weights = get_row_weights(features)
+        weights = find_row_weights(features)
         with self.blueprint.graph.as_default():
             loss = tf.reshape(tf.cast(self.spec.loss, tf.float32), [])
             weight = tf.constant(1.0) if weights is None else tf.reduce_sum(tf.cast(weights, tf.float32))

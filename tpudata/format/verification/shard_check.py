@@ -33,7 +33,7 @@ class ShardCheck:
         folder: the dataset's folder.
         manifest: its manifest.
         example_check: extra checks of each decoded record, or None.
-        most_bytes: bytes of the largest record that readers can parse.
+        max_bytes: bytes of the largest record that readers can parse.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class ShardCheck:
         manifest: Manifest,
         example_check: ExampleCheck | None,
         *,
-        most_bytes: int = MAX_EXAMPLE_BYTES,
+        max_bytes: int = MAX_EXAMPLE_BYTES,
     ) -> None:
         self._folder = folder
         self._manifest = manifest
         self._example_check = example_check
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._record_check = RecordCheck(manifest)
 
     def find_defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
@@ -152,8 +152,8 @@ class ShardCheck:
 
     def find_problems(self, path: str, offset: int, data: bytes) -> list[Problem]:
         """Return the problems of a record's content; `path` and `offset` are its file and place there, for messages."""
-        if len(data) > self._most_bytes:
-            size = f"got {len(data)} bytes, expected at most {self._most_bytes} in a tf.train.Example"
+        if len(data) > self._max_bytes:
+            size = f"got {len(data)} bytes, expected at most {self._max_bytes} in a tf.train.Example"
             return [Problem(f"the record is too large ({size})")]
         try:
             example = decode_example(data, path=path, offset=offset)

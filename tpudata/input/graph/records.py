@@ -153,8 +153,8 @@ class Records:
 
     def _open_file_ranges(self, order: Order, rows: Rows) -> FileRanges:
         """Return the ranges from which an order reads a host's records, through the cache."""
-        keep = self._cache.choose_wrapper(self.plan, order, rows)
-        return FileRanges(self._readable_records, self.plan, self._is_decoded, keep)
+        cache_wrapper = self._cache.choose_wrapper(self.plan, order, rows)
+        return FileRanges(self._readable_records, self.plan, self._is_decoded, cache_wrapper)
 
     def _read_all(self) -> tf.data.Dataset:
         """Return a dataset of one element, all records; once they are read, the dataset keeps them in memory."""

@@ -5,7 +5,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.training.train_op import TrainingParams, make_train_op
-from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
+from tpudata.models.training.weights import compute_weighted_mean, get_weights_or_ones
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
@@ -49,7 +49,7 @@ def make_classification_spec(
             f"{params.model}: labels must be integers [batch], one for each row, got {labels.dtype.name} {labels.shape}."
         )
     # `classes` only lends its shape, [batch], to the ones that stand for missing weights.
-    weights = get_row_weights(features, classes)
+    weights = get_weights_or_ones(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:
             losses = _compute_soft_losses(labels, logits, params.model, label_offset)

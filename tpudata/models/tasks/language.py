@@ -7,7 +7,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.training.train_op import TrainingParams, make_train_op
-from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
+from tpudata.models.training.weights import compute_weighted_mean, get_weights_or_ones
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
@@ -87,4 +87,4 @@ def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
     # `labels[:, 0]` only lends its shape, [batch], to the ones that stand for missing weights.
-    return weights * get_row_weights(features, labels[:, 0])[:, None]
+    return weights * get_weights_or_ones(features, labels[:, 0])[:, None]

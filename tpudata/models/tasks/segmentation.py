@@ -6,7 +6,7 @@ from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.tasks.classification import make_mean_metrics
 from tpudata.models.training.train_op import TrainingParams, make_train_op
-from tpudata.models.training.weights import compute_weighted_mean, get_row_weights
+from tpudata.models.training.weights import compute_weighted_mean, get_weights_or_ones
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
@@ -40,7 +40,7 @@ def make_segmentation_spec(
     labels = _prepare_maps(labels, mode, logits, params.model)
     pixel_weights = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
     # `labels[:, 0, 0]` only lends its shape, [batch], to the ones that stand for missing weights.
-    pixel_weights *= get_row_weights(features, labels[:, 0, 0])[:, None, None]
+    pixel_weights *= get_weights_or_ones(features, labels[:, 0, 0])[:, None, None]
     # The logits have no class `ignored_label`, and any class serves for a pixel of weight 0.
     labels = tf.where(pixel_weights > 0, labels, 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -26,7 +26,7 @@ def compute_weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool)
     return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), weight_sum)
 
 
-def get_row_weights(features: Tensors, rows: tf.Tensor) -> tf.Tensor:
+def get_weights_or_ones(features: Tensors, rows: tf.Tensor) -> tf.Tensor:
     """Return features["weights"] as float32 [batch]; without them, ones in the shape of `rows`, which has a value for each row."""
     weights = features.get("weights") if isinstance(features, dict) else None
     return tf.ones_like(rows, tf.float32) if weights is None else tf.cast(weights, tf.float32)

@@ -41,13 +41,14 @@ class GcsStorage(CheckedStorage):
     Args:
         policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
         part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
-        range_names: most names of a folder, or of a range of it, that `cuts` leaves whole; a larger one is cut if its names allow.
+        max_range_names: most names of a folder, or of a range of it, that `cuts` leaves whole; a larger one is cut if its names
+            allow.
     """
 
     def __init__(
-        self, policy: RetryPolicy | None = None, *, part_bytes: int = PART_BYTES, range_names: int = RANGE_NAMES
+        self, policy: RetryPolicy | None = None, *, part_bytes: int = PART_BYTES, max_range_names: int = RANGE_NAMES
     ) -> None:
-        super().__init__(_GcsObjects(Transport(policy), part_bytes, range_names))
+        super().__init__(_GcsObjects(Transport(policy), part_bytes, max_range_names))
 
 
 class _GcsObjects:
@@ -56,16 +57,16 @@ class _GcsObjects:
     Args:
         transport: sends the requests.
         part_bytes: as for `GcsStorage`.
-        range_names: as for `GcsStorage`.
+        max_range_names: as for `GcsStorage`.
     """
 
     has_checksums = True
     lists_deep = True
 
-    def __init__(self, transport: Transport, part_bytes: int, range_names: int) -> None:
+    def __init__(self, transport: Transport, part_bytes: int, max_range_names: int) -> None:
         self._transport = transport
         self._part_bytes = part_bytes
-        self._range_names = range_names
+        self._max_range_names = max_range_names
         self.retries = transport.retries
 
     def translate_errors(self, action: str, path: str) -> AbstractContextManager[None]:
@@ -94,8 +95,8 @@ class _GcsObjects:
             raise StorageError(f"{folder} could not be listed: there is no object below it. Check the path.")
 
     def cuts(self, folder: str, *, deep: bool) -> Sequence[str]:
-        """Return the names that cut a folder of more than `range_names` names into ranges; empty for a smaller folder."""
-        return cut_names(self._transport, folder, deep=deep, range_names=self._range_names)
+        """Return the names that cut a folder of more than `max_range_names` names into ranges; empty for a smaller folder."""
+        return cut_names(self._transport, folder, deep=deep, max_range_names=self._max_range_names)
 
     def find(self, path: str) -> Entry | None:
         """Return the object or folder at a path; None if neither exists. A folder exists if an object is below it."""

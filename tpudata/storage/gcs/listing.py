@@ -102,14 +102,14 @@ def scan_names(
         query["pageToken"] = page.next_page
 
 
-def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int = RANGE_NAMES) -> Sequence[str]:
+def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names: int = RANGE_NAMES) -> Sequence[str]:
     """Return ascending names that divide a folder into ranges; empty if it is small.
 
     Args:
         transport: sends the requests.
         folder: folder whose names are cut.
         deep: count all objects below it, and no folders.
-        range_names: most names of a folder, or of a range of it, that is left whole; a larger one is cut if its names allow.
+        max_range_names: most names of a folder, or of a range of it, that is left whole; a larger one is cut if its names allow.
     """
     _, folder_name = split_path(folder)
     prefix_length = len(folder_name.rstrip("/")) + 1 if folder_name else 0
@@ -129,8 +129,8 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, range_names: int
                 number of all parts.
         """
         names = scan_names(transport, folder, start, stop, deep=deep)
-        # Small, unless there is a name after the first `range_names`.
-        is_small = next(itertools.islice(names, range_names, None), None) is None
+        # Small, unless there is a name after the first `max_range_names`.
+        is_small = next(itertools.islice(names, max_range_names, None), None) is None
         if is_small:
             return []
         cuts = list(_find_cuts(find_first, start, stop, doubling=max(1, _SINGLE_CHARACTERS // range_count)))

@@ -33,12 +33,12 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
     return sorted(names) if limit is None else heapq.nsmallest(limit, names)
 
 
-def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
-    """Return the names that divide a folder into ranges of about equal size; empty if it has at most `range_names` names.
+def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
+    """Return the names that divide a folder into ranges of about equal size; empty if it has at most `max_range_names` names.
 
     Args:
         folder: folder to cut.
-        range_names: most names of a folder that is left whole; a larger one is cut once, into ranges of about so many names or
+        max_range_names: most names of a folder that is left whole; a larger one is cut once, into ranges of about so many names or
             fewer. With more than 32 times as many names, it is cut into 32 larger ranges.
         sampled_names: number of names that the cuts are chosen from, more than there are ranges.
 
@@ -46,9 +46,9 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
         StorageError: there is no such folder.
     """
     names = _iterate_names(folder)
-    first_names = list(itertools.islice(names, range_names))
+    first_names = list(itertools.islice(names, max_range_names))
     # Most folders end here, without checksums.
-    if len(first_names) < range_names:
+    if len(first_names) < max_range_names:
         return ()
     count = len(first_names)
     # The names with the smallest checksums (`_rank` negates them) are a sample of all names, the same in every run.
@@ -61,7 +61,7 @@ def cut_names(folder: str, *, range_names: int = RANGE_NAMES, sampled_names: int
         ranked_name = _rank(name)
         if ranked_name > sample[0]:
             heapq.heapreplace(sample, ranked_name)
-    ranges = min(_MAX_RANGES, -(-count // range_names))
+    ranges = min(_MAX_RANGES, -(-count // max_range_names))
     sampled = sorted({name.rstrip("/") for _, name in sample})
     return tuple(sampled[len(sampled) * number // ranges] for number in range(1, ranges))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpudata.input.graph.reading.read import Keep
+from tpudata.input.graph.reading.read import CacheWrapper
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.options.hosts import Rows
@@ -28,7 +28,7 @@ class Cache:
         """
         return stored
 
-    def choose_wrapper(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> Keep | None:
+    def choose_wrapper(self, _plan: ReadPlan, _order: Order, _rows: Rows) -> CacheWrapper | None:
         """Return a wrapper of functions that read stored records, which caches the records.
 
         None if the cache keeps no stored records, as here; `PieceCache` overrides it.

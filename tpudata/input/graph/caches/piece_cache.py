@@ -23,7 +23,7 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import count_up_to, without_autograph
 from tpudata.input.graph.caches.cache import Cache
 from tpudata.input.graph.reading.pieces import Pieces
-from tpudata.input.graph.reading.read import Keep, ReadRange
+from tpudata.input.graph.reading.read import CacheWrapper, ReadRange
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.record_sizes import RecordSizes
 from tpudata.input.options.hosts import Rows
@@ -52,7 +52,7 @@ class PieceCache(Cache):
         self._name = name
         self._is_elsewhere = is_elsewhere
 
-    def choose_wrapper(self, plan: ReadPlan, order: Order, rows: Rows) -> Keep:
+    def choose_wrapper(self, plan: ReadPlan, order: Order, rows: Rows) -> CacheWrapper:
         """Return a wrapper for read functions: it reads saved pieces, and saves the pieces that the host reads in every epoch.
 
         Prepares the folder of the pieces, unless it is on other machines.

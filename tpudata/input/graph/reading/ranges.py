@@ -7,7 +7,7 @@ import dataclasses
 import tensorflow as tf
 
 from tpudata.input.dataset_ops import PARALLEL, list_range_numbers, without_autograph
-from tpudata.input.graph.reading.read import Keep
+from tpudata.input.graph.reading.read import CacheWrapper
 from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.graph.reading.stored_records import StoredRecords
 from tpudata.input.options.hosts import Rows
@@ -24,14 +24,14 @@ class FileRanges:
         stored: the records in the files.
         plan: plan of reading.
         is_decoded: whether records are decoded as they are read.
-        keep: wrapper of a read function that caches pieces; None without such a cache.
+        cache_wrapper: wrapper of a read function that caches pieces; None without such a cache.
         memory_datasets: empty, since no record is in memory.
     """
 
     stored: StoredRecords
     plan: ReadPlan
     is_decoded: bool
-    keep: Keep | None = None
+    cache_wrapper: CacheWrapper | None = None
     memory_datasets: tuple[tf.data.Dataset, ...] = ()
 
     @property
@@ -50,13 +50,13 @@ class FileRanges:
 
     def reads_whole_batches(self, rows: Rows) -> bool:
         """Return whether a host reads whole batches in order, of which it then takes only its own rows."""
-        # `keep` wraps a read function in a cache of pieces. A cached piece has the rows of all hosts, so each of several hosts must
-        # read whole batches.
-        return self.plan.reads_whole_batches(rows) or (self.keep is not None and rows.count < rows.total)
+        # `cache_wrapper` wraps a read function in a cache of pieces. A cached piece has the rows of all hosts, so each of several
+        # hosts must read whole batches.
+        return self.plan.reads_whole_batches(rows) or (self.cache_wrapper is not None and rows.count < rows.total)
 
     def make_loader(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
-        return self.stored.make_loader(cuts, is_decoded=self.is_decoded, keep=self.keep)
+        return self.stored.make_loader(cuts, is_decoded=self.is_decoded, cache_wrapper=self.cache_wrapper)
 
     def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the records of ranges [first, stop), in order."""

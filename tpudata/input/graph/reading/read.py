@@ -16,7 +16,7 @@ from tpudata.input.graph.reading.segments import Segments
 # Returns the records [first, stop) as stored: string [n].
 ReadRange: TypeAlias = "Callable[[tf.Tensor, tf.Tensor], tf.Tensor]"
 # Wraps a function that reads ranges in one that also caches them.
-Keep: TypeAlias = "Callable[[ReadRange], ReadRange]"
+CacheWrapper: TypeAlias = "Callable[[ReadRange], ReadRange]"
 
 # Column of `RecordReader._table` with the byte at which a segment ends.
 _END_COLUMN = 3

@@ -161,9 +161,9 @@ class ReadPlan:
         if window is None:
             # Decoded records may be larger than stored ones.
             size = max(self.record_bytes, kept_bytes)
-            # As many records as fit the default size, and at least `records`, unless so many take more than `most_bytes`.
-            window_bytes, records, most_bytes = self.default_window
-            window = max(1, min(records, most_bytes // size), window_bytes // size)
+            # As many records as fit the default size, and at least `records`, unless so many take more than `max_bytes`.
+            window_bytes, records, max_bytes = self.default_window
+            window = max(1, min(records, max_bytes // size), window_bytes // size)
         # A subset of the records gets its share of the window, rounded up.
         return -(-window * self.count // self.split.records)
 

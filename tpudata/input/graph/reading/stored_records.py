@@ -11,7 +11,7 @@ from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.decode.parse import Columns
 from tpudata.input.files.split_files import Decode, SplitFiles, keep_whole
-from tpudata.input.graph.reading.read import Keep, ReadRange, RecordReader
+from tpudata.input.graph.reading.read import CacheWrapper, ReadRange, RecordReader
 from tpudata.input.graph.reading.segments import Segments, cut_into_segments
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Load
@@ -77,13 +77,13 @@ class StoredRecords:
             reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
         return ranges.map(without_autograph(load), num_parallel_calls=reads, deterministic=True, name=self.name)
 
-    def make_loader(self, cuts: Integers, *, is_decoded: bool, keep: Keep | None = None) -> Load:
+    def make_loader(self, cuts: Integers, *, is_decoded: bool, cache_wrapper: CacheWrapper | None = None) -> Load:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
 
         Args:
             cuts: numbers of records, int64 [n].
             is_decoded: whether records are decoded, or returned as stored: string [n].
-            keep: wrapper that caches the records of ranges; None without a cache.
+            cache_wrapper: wrapper that caches the records of ranges; None without a cache.
         """
         # `ids` are the numbers in the split of the records of a subset.
         stored_cuts = cuts if self.ids is None else self.ids[cuts]
@@ -95,8 +95,8 @@ class StoredRecords:
                 self._segments = stored_cuts.tobytes(), segments
         segments = self._segments[1]
         read: ReadRange = RecordReader(self._files, segments, has_gaps=segments.have_gaps).read
-        if keep is not None:
-            read = keep(read)
+        if cache_wrapper is not None:
+            read = cache_wrapper(read)
         ids = None if self.ids is None else tf.constant(self.ids)
 
         def load(first: tf.Tensor, stop: tf.Tensor) -> Tensors:
