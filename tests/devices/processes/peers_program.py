@@ -27,7 +27,7 @@ def sum_of_devices(topology: Topology) -> Any:
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     program = jax.jit(jax.numpy.sum, out_shardings=everywhere)
     first = topology.first_replica + 1
-    local = np.arange(first, first + topology.local_replicas, dtype=np.float32)
+    local = np.arange(first, first + topology.num_local_replicas, dtype=np.float32)
     numbers = jax.make_array_from_process_local_data(split, local, (topology.num_replicas,))
 
     def add() -> float:
@@ -49,7 +49,7 @@ def main(options: dict[str, Any]) -> None:
     own = peers.index + 1
     found = {
         "devices": [device.process_index for device in topology.devices],
-        "replicas": [topology.num_replicas, topology.local_replicas, topology.first_replica, topology.num_hosts],
+        "replicas": [topology.num_replicas, topology.num_local_replicas, topology.first_replica, topology.num_hosts],
         "is_sharded": topology.is_sharded,
         "summed": peers.sum_numbers([own, own << 40]),
         "least": peers.min_numbers([own, -own]),

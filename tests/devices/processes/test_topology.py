@@ -44,7 +44,7 @@ def test_rejects_more_replicas_than_devices_once_jax_has_started() -> None:
 @pytest.mark.parametrize("number", [None, 1])
 def test_one_replica_is_plain_tensorflow(number: int | None) -> None:
     topology = local_topology(number)
-    assert (topology.num_replicas, topology.num_hosts, topology.local_replicas, topology.devices) == (1, 1, 1, ())
+    assert (topology.num_replicas, topology.num_hosts, topology.num_local_replicas, topology.devices) == (1, 1, 1, ())
     assert not topology.is_sharded
 
 
@@ -54,7 +54,7 @@ class Three(Peers):
 
 def test_each_process_gets_its_part_of_the_devices() -> None:
     topology = Topology(6, ("a", "b", "c", "d", "e", "f"), peers=Three())
-    assert (topology.num_hosts, topology.local_replicas) == (3, 2)
+    assert (topology.num_hosts, topology.num_local_replicas) == (3, 2)
     assert (topology.first_replica, topology.local_devices) == (2, ("c", "d"))
 
 

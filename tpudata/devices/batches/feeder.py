@@ -73,8 +73,8 @@ class StackFeed:
     Args:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
-        local_replicas: number of this process's replicas.
-        capacity: largest number of steps in a stack; a stack has fewer if that many steps exceed `stack_bytes`.
+        num_local_replicas: number of this process's replicas.
+        capacity: largest number of steps in a stack; a stack has fewer if they would exceed `stack_bytes`.
         endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends before the data of others.
@@ -88,7 +88,7 @@ class StackFeed:
         self,
         dataset: tf.data.Dataset,
         mesh: Mesh,
-        local_replicas: int,
+        num_local_replicas: int,
         capacity: int,
         *,
         endless: bool,
@@ -104,8 +104,8 @@ class StackFeed:
         self.endless = endless
         self.short_data = short_data
         self.peers = peers
-        self.layout = StackLayout(specs, mesh, local_replicas, self.capacity)
-        self._reader = StepReader(dataset, local_replicas, self.capacity, endless=endless)
+        self.layout = StackLayout(specs, mesh, num_local_replicas, self.capacity)
+        self._reader = StepReader(dataset, num_local_replicas, self.capacity, endless=endless)
 
     def iterate(self, steps: int | None = None) -> StackIteration:
         """Return a new pass over the data; a thread begins to read the pass ahead.
@@ -192,13 +192,13 @@ class StackIteration:
         self._raise_failure()
         if self._is_over or self._remaining_steps == 0:
             return None
-        requested = (
+        num_requested = (
             self._feed.capacity if self._remaining_steps is None else min(self._feed.capacity, self._remaining_steps)
         )
-        stack, error = self._read(requested)
+        stack, error = self._read(num_requested)
         count, self._failure = self._agree(0 if stack is None else stack.count, error)
         # Only the end of the data, or an error, makes a stack shorter.
-        self._is_over = count < requested
+        self._is_over = count < num_requested
         if self._remaining_steps is not None:
             self._remaining_steps -= count
         if count:
@@ -233,12 +233,12 @@ class StackIteration:
             return min_count, tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
         return max_count if self._feed.short_data is ShortData.FILL else min_count, None
 
-    def _read(self, requested: int) -> tuple[Portion | None, Exception | None]:
-        """Return this process's next stack or None, and the error that ended the data before `requested` steps, if any."""
+    def _read(self, num_requested: int) -> tuple[Portion | None, Exception | None]:
+        """Return this process's next stack or None, and the error that ended the data before `num_requested` steps, if any."""
         stack: Portion | None = None
         try:
             stack = next(self._stacks, None)
-            if stack is not None and stack.count < requested:
+            if stack is not None and stack.count < num_requested:
                 # A short stack is the last: the next call returns None at the end of the data, or raises the error that ended it.
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:

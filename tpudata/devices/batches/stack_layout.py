@@ -22,14 +22,14 @@ class StackLayout:
     Args:
         specs: spec of each tensor of an element: numbers of static shape.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
-        local_replicas: number of this process's replicas.
+        num_local_replicas: number of this process's replicas.
         capacity: number of steps in a stack.
 
     Raises:
         ValueError: the mesh has a different number of this process's devices.
     """
 
-    def __init__(self, specs: Sequence[tf.TensorSpec], mesh: Mesh, local_replicas: int, capacity: int) -> None:
+    def __init__(self, specs: Sequence[tf.TensorSpec], mesh: Mesh, num_local_replicas: int, capacity: int) -> None:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
@@ -40,10 +40,10 @@ class StackLayout:
         process_replicas = [replica for replica, device in devices if device.process_index == jax.process_index()]
         # For each replica of this process, its index among them.
         self._local_indices = {replica: index for index, replica in enumerate(process_replicas)}
-        if len(process_replicas) != local_replicas:
+        if len(process_replicas) != num_local_replicas:
             raise ValueError(
-                f"StackFeed: the mesh has other devices of this process (got {len(process_replicas)}, expected {local_replicas}). "
-                "Use the devices of the topology."
+                f"StackFeed: the mesh has other devices of this process (got {len(process_replicas)}, expected "
+                f"{num_local_replicas}). Use the devices of the topology."
             )
 
     def place(self, columns: Sequence[Sequence[Array]] | None) -> list[jax.Array]:

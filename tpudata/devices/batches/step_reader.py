@@ -1,6 +1,6 @@
 """Reading of whole steps from a dataset, many in one call of TensorFlow: Python between elements takes 0.05 ms for each.
 
-Such a call puts the elements of each replica into a queue, so that the steps before an unreadable element are not lost.
+The call puts the elements of each replica into a queue, so that the steps before an unreadable element are not lost.
 """
 
 import dataclasses
@@ -34,15 +34,15 @@ class StepReader:
 
     Args:
         dataset: `tf.data.Dataset` of the elements of the replicas in turn, with static shapes.
-        replicas: number of replicas, whose elements make a step.
-        capacity: largest number of steps to read at once.
+        num_replicas: number of replicas, whose elements make a step.
+        capacity: largest number of steps to read in one call.
         endless: whether the data never ends, so that its end is an error.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, replicas: int, capacity: int, *, endless: bool) -> None:
+    def __init__(self, dataset: tf.data.Dataset, num_replicas: int, capacity: int, *, endless: bool) -> None:
         # TensorFlow logs a line to stderr when an iterator ends, so endless zeros follow data that ends, and mark its end.
         self._dataset = dataset if endless else mark_elements(dataset)
-        self._replicas = replicas
+        self._num_replicas = num_replicas
         self._capacity = capacity
         self._endless = endless
         self._specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
@@ -54,7 +54,7 @@ class StepReader:
         """Return the queues of one pass over the data."""
         dtypes, shapes = [spec.dtype for spec in self._specs], [spec.shape for spec in self._specs]
         # Single steps are read without queues, see `_read_step`.
-        num_queues = 0 if self._capacity == 1 else self._replicas
+        num_queues = 0 if self._capacity == 1 else self._num_replicas
         with tf.device(_HOST):
             return Pass(
                 [tf.queue.FIFOQueue(self._capacity, dtypes, shapes) for _ in range(num_queues)],
@@ -72,11 +72,11 @@ class StepReader:
             tf.errors.OutOfRangeError: the data ended although `endless` is set.
             Exception: the error of the dataset, raised after the steps before it.
         """
-        remaining = max_steps
+        remaining_steps = max_steps
         with tf.device(_HOST):
             iterator = iter(self._dataset)
-            while remaining is None or remaining > 0:
-                count = self._capacity if remaining is None else min(self._capacity, remaining)
+            while remaining_steps is None or remaining_steps > 0:
+                count = self._capacity if remaining_steps is None else min(self._capacity, remaining_steps)
                 steps, error = self._read_chunk(iterator, current_pass, count)
                 if steps.count:
                     yield steps
@@ -84,7 +84,7 @@ class StepReader:
                     raise error
                 if steps.count < count:
                     return
-                remaining = None if remaining is None else remaining - steps.count
+                remaining_steps = None if remaining_steps is None else remaining_steps - steps.count
 
     def _read_chunk(
         self, iterator: tf.data.Iterator, current_pass: "Pass", count: int
@@ -128,7 +128,7 @@ class StepReader:
 
         The step is read eagerly: its tensors are not copied, and a function call would take 0.3 ms longer.
         """
-        elements = [self._read_element(iterator) for _ in range(self._replicas)]
+        elements = [self._read_element(iterator) for _ in range(self._num_replicas)]
         columns = [[np.asarray(tensor)[np.newaxis] for tensor in tensors] for tensors, _ in elements]
         return Steps(int(all(is_real for _, is_real in elements)), columns)
 

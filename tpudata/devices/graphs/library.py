@@ -24,14 +24,14 @@ def find_functions(graph_def: tf.compat.v1.GraphDef, is_match: Callable[[tf.comp
     matching: set[str] = set()
     for function in graph_def.library.function:
         name = function.signature.name
-        calls[name] = {called for node in function.node_def for called in list_called_functions(node)}
+        calls[name] = {called_name for node in function.node_def for called_name in list_called_functions(node)}
         if any(map(is_match, function.node_def)):
             matching.add(name)
     # Add the callers of matching functions, and then their callers, until nothing changes.
     last_count = -1
     while len(matching) > last_count:
         last_count = len(matching)
-        matching.update(name for name, called in calls.items() if called & matching)
+        matching.update(name for name, called_names in calls.items() if called_names & matching)
     return matching
 
 

@@ -33,7 +33,7 @@ def find_reduction(variable: object) -> tf.distribute.ReduceOp | None:
 
     Replicas assign their own values to variables that are synchronized when they are read, such as batch norm's moving averages.
     """
-    # Variables of Keras 3 have texts in place of enumerations.
+    # Variables of Keras 3 have strings in place of enumerations.
     if getattr(variable, "synchronization", None) in (tf.VariableSynchronization.ON_READ, "on_read"):
         return None
     aggregation = getattr(variable, "aggregation", None)

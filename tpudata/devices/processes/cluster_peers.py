@@ -69,8 +69,8 @@ class ClusterPeers(Peers):
         # Other processes send only numbers to the first process, which may send values of variables to them.
         max_bytes = _MAX_BYTES_OF_NUMBERS if self.is_chief else _MAX_BYTES_OF_VALUES
         self._links = {
-            number: Link(connection, max_bytes, self._record_end, functools.partial(self._handle_end, number))
-            for number, connection in connections.items()
+            process: Link(connection, max_bytes, self._record_end, functools.partial(self._handle_end, process))
+            for process, connection in connections.items()
         }
         for link in self._links.values():
             link.start()
@@ -180,15 +180,15 @@ class ClusterPeers(Peers):
             )
         return data
 
-    def _handle_end(self, process: int, has_announced: bool) -> None:
+    def _handle_end(self, ended_process: int, has_announced: bool) -> None:
         """Record the end of a process; the first process also notifies the remaining processes."""
         ending = "has ended" if has_announced else "was killed or cannot be reached"
-        description = f"{self._group.names[process]} {ending}".encode()
+        description = f"{self._group.names[ended_process]} {ending}".encode()
         self._record_end(description)
         if not self.is_chief:
             return
-        for other, link in self._links.items():
-            if other != process:
+        for process, link in self._links.items():
+            if process != ended_process:
                 link.notify(description)
 
     def _record_end(self, description: bytes) -> None:
@@ -214,9 +214,9 @@ class ClusterPeers(Peers):
 
     def _is_caused_by_ended_peer(self, error: Exception) -> bool:
         """Return whether the end of another process caused an error."""
-        text = str(error)
+        message = str(error)
         return bool(
-            texts.LOST_EXCHANGE.search(text) or (self._peer_ended.is_set() and texts.RUNTIME_STATUS.match(text))
+            texts.LOST_EXCHANGE.search(message) or (self._peer_ended.is_set() and texts.RUNTIME_STATUS.match(message))
         )
 
     def _describe_error(self) -> str:

@@ -47,8 +47,8 @@ class ClusterTask:
         Raises:
             ClusterConfigError: the arguments, or TF_CONFIG, do not describe a task.
         """
-        numbers = (address, num_processes, process_id)
-        return cls.from_environment() if numbers == (None, None, None) else cls.from_numbers(owner, *numbers)
+        arguments = (address, num_processes, process_id)
+        return cls.from_environment() if arguments == (None, None, None) else cls.from_numbers(owner, *arguments)
 
     @classmethod
     def from_numbers(cls, owner: str, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
@@ -89,11 +89,11 @@ class ClusterTask:
         Raises:
             ClusterConfigError: TF_CONFIG does not follow TensorFlow's format.
         """
-        text = os.environ.get("TF_CONFIG", "")
-        if not text.strip():
+        serialized = os.environ.get("TF_CONFIG", "")
+        if not serialized.strip():
             return cls()
         try:
-            config = json.loads(text)
+            config = json.loads(serialized)
         except (ValueError, RecursionError) as error:
             reason = "it is nested too deep" if isinstance(error, RecursionError) else error
             raise ClusterConfigError(f"{_WHERE} is not JSON: {reason}. Unset it, or fix it.") from None
@@ -218,9 +218,9 @@ def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
     return addresses_by_job
 
 
-def _is_address(text: str) -> bool:
-    """Return whether a text is HOST:PORT, with or without grpc:// before it."""
-    host, _, port = text.removeprefix("grpc://").rpartition(":")
+def _is_address(string: str) -> bool:
+    """Return whether a string is HOST:PORT, with or without grpc:// before it."""
+    host, _, port = string.removeprefix("grpc://").rpartition(":")
     return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 

@@ -71,25 +71,29 @@ def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
     """
     import_jax(f"TPUConfig(num_replicas={num_replicas})")
     make_cpu_devices(num_replicas)
-    return select_devices(per_process=num_replicas, processes=1)
+    return select_devices(devices_per_process=num_replicas, num_processes=1)
 
 
-def select_devices(per_process: int, processes: int) -> tuple["jax.Device", ...]:
-    """Return the first `per_process` jax devices of each process, in the processes' order: GPUs if there are enough, else CPUs.
+def select_devices(devices_per_process: int, num_processes: int) -> tuple["jax.Device", ...]:
+    """Return jax devices of each process, in the processes' order: GPUs if each process has enough, otherwise CPU devices.
+
+    Args:
+        devices_per_process: number of devices to take from each process, the first ones.
+        num_processes: number of processes.
 
     Raises:
         UsageError: jax has started with fewer CPU devices, or cannot start CPU devices.
     """
-    gpus = _select_first(_list_devices("gpu"), per_process, processes)
+    gpus = _select_first(_list_devices("gpu"), devices_per_process, num_processes)
     if gpus:
         return gpus
     cpus = _list_devices("cpu")
-    selected = _select_first(cpus, per_process, processes)
+    selected = _select_first(cpus, devices_per_process, num_processes)
     if not selected:
         raise UsageError(
-            f"TPUConfig(num_replicas={per_process}) needs {per_process} CPU devices of jax, which has already started with "
-            f"{len(cpus) // processes}. Make the estimator before the program's first use of jax, or start the program with "
-            f"jax.config.update({_CPU_DEVICES!r}, {per_process})."
+            f"TPUConfig(num_replicas={devices_per_process}) needs {devices_per_process} CPU devices of jax, which has already "
+            f"started with {len(cpus) // num_processes}. Make the estimator before the program's first use of jax, or start the "
+            f"program with jax.config.update({_CPU_DEVICES!r}, {devices_per_process})."
         )
     return selected
 
@@ -114,7 +118,7 @@ def find_tpu_devices() -> tuple["jax.Device", ...]:
 
 
 def _explain_missing_tpu(reason: str, platforms: str | None) -> str:
-    """Return why jax has no TPU, and the fix, from the text of its error and the platforms that it may use."""
+    """Return why jax has no TPU, and the fix, from its error message and the platforms that it may use."""
     in_use = TPU_IN_USE.search(reason)
     if in_use:
         holder = f"the process {in_use[1]}" if in_use[1] else "another process"
@@ -141,14 +145,14 @@ def _list_devices(platform: str) -> list["jax.Device"]:
         ) from error
 
 
-def _select_first(devices: Iterable["jax.Device"], count: int, processes: int) -> tuple["jax.Device", ...]:
-    """Return the first `count` devices of each process; () if one of the `processes` has fewer."""
-    by_process: dict[int, list[jax.Device]] = {}
+def _select_first(devices: Iterable["jax.Device"], count: int, num_processes: int) -> tuple["jax.Device", ...]:
+    """Return the first `count` devices of each of `num_processes` processes; () if a process has fewer."""
+    devices_by_process: dict[int, list[jax.Device]] = {}
     for device in _sort_devices(devices):
-        by_process.setdefault(device.process_index, []).append(device)
-    if len(by_process) < processes or min(map(len, by_process.values())) < count:
+        devices_by_process.setdefault(device.process_index, []).append(device)
+    if len(devices_by_process) < num_processes or min(map(len, devices_by_process.values())) < count:
         return ()
-    return tuple(device for process_devices in by_process.values() for device in process_devices[:count])
+    return tuple(device for process_devices in devices_by_process.values() for device in process_devices[:count])
 
 
 def _sort_devices(devices: Iterable["jax.Device"]) -> tuple["jax.Device", ...]:

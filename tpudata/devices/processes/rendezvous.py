@@ -7,8 +7,8 @@ process then knows who is missing. The connections remain: the processes use the
 end of a process.
 
 The protocol is lines of text: an arriving process sends `tpudata NUMBER COUNT`, its index and the number of processes;
-the first process answers with `missing NAMES`, again whenever that changes, `no REASON`, or, to all at once, `go`. Any other
-connection is a stranger: it is closed without delaying the meeting.
+the first process answers with `missing NAMES`, again whenever that changes, `no REASON`, or `go` to all processes together. Any
+other connection is a stranger: it is closed without delaying the meeting.
 """
 
 import contextlib
@@ -140,11 +140,11 @@ def _close_silent(newcomers: dict[socket.socket, float]) -> None:
             connection.close()
 
 
-def _send_line(arrived: dict[int, socket.socket], text: str) -> None:
+def _send_line(arrived: dict[int, socket.socket], line: str) -> None:
     """Send a line to the processes that have arrived; ignore ended connections, which the next wait notices."""
     for connection in arrived.values():
         with contextlib.suppress(OSError):
-            connection.sendall(f"{text}\n".encode())
+            connection.sendall(f"{line}\n".encode())
 
 
 def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, socket.socket]) -> bool:
@@ -238,18 +238,18 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog
                 return False
             if byte != b"\n":
                 continue
-            word, _, text = line.decode().strip().partition(" ")
+            word, _, details = line.decode().strip().partition(" ")
             line = b""
             if word == "go":
                 return True
             if word == "no":
                 raise UsageError(
-                    f"{group.origin}: {group.name} does not belong to the process at {group.coordinator}: {text}. Give all "
+                    f"{group.origin}: {group.name} does not belong to the process at {group.coordinator}: {details}. Give all "
                     "processes the same cluster, and each another number."
                 )
             if word != "missing":
                 return False
-            missing = text
+            missing = details
     except (OSError, ValueError):  # The connection has ended, or its bytes are not text.
         pass
     return False

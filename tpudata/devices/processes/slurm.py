@@ -33,35 +33,35 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
         UsageError: this is not a task of a job step, its tasks are not distributed in blocks, or there are fewer than 3 tasks
             with an evaluator.
     """
-    rank, tasks = _read_number("PROCID"), _read_number("STEP_NUM_TASKS", "NTASKS")
+    rank, num_tasks = _read_number("PROCID"), _read_number("STEP_NUM_TASKS", "NTASKS")
     hosts = _parse_hosts(_read_variable("STEP_NODELIST", "JOB_NODELIST"))
     tasks_per_node = _parse_tasks_per_node(_read_variable("STEP_TASKS_PER_NODE", "TASKS_PER_NODE"))
     # The index of each task's node.
     task_nodes = [node for node, count in enumerate(tasks_per_node) for _ in range(count)]
-    if len(hosts) != len(tasks_per_node) or len(task_nodes) != tasks:
+    if len(hosts) != len(tasks_per_node) or len(task_nodes) != num_tasks:
         raise UsageError(
-            f"Slurm: got {len(hosts)} nodes with {tasks_per_node} tasks (expected {tasks} tasks together). Start the program with "
-            "srun."
+            f"Slurm: got {len(hosts)} nodes with {tasks_per_node} tasks (expected {num_tasks} tasks together). Start the program "
+            "with srun."
         )
-    if rank >= tasks:
+    if rank >= num_tasks:
         raise UsageError(
-            f"Slurm: SLURM_PROCID is {rank} (expected 0 to {tasks - 1}, as the step has {tasks} tasks). Start the program with "
-            "srun."
+            f"Slurm: SLURM_PROCID is {rank} (expected 0 to {num_tasks - 1}, as the step has {num_tasks} tasks). Start the program "
+            "with srun."
         )
     if "SLURM_NODEID" in os.environ and task_nodes[rank] != _read_number("NODEID"):
         raise UsageError(
             f"Slurm: task {rank} is on node {os.environ['SLURM_NODEID']} (expected {task_nodes[rank]}). Use srun "
             "--distribution=block."
         )
-    if evaluator and tasks < 3:
+    if evaluator and num_tasks < 3:
         raise UsageError(
-            f"Slurm: got {tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
+            f"Slurm: got {num_tasks} tasks (expected 3 or more: a chief, workers and an evaluator). Use srun --ntasks."
         )
     first_port = _choose_port() if port is None else port
     # Earlier tasks on the same node have the ports before a task's own.
     ports = [first_port + task_nodes[:task].count(node) for task, node in enumerate(task_nodes)]
     addresses = [f"{hosts[node]}:{task_port}" for node, task_port in zip(task_nodes, ports, strict=True)]
-    jobs = ["chief", *["worker"] * (tasks - 1)]
+    jobs = ["chief", *["worker"] * (num_tasks - 1)]
     if evaluator:
         jobs[-1] = "evaluator"
     cluster: dict[str, list[str]] = {}
@@ -78,7 +78,7 @@ def _choose_port() -> int:
 
 
 def _read_variable(*names: str) -> str:
-    """Return the text of the first variable SLURM_NAME that is set; raise UsageError if no such variable is set."""
+    """Return the value of the first variable SLURM_NAME that is set; raise UsageError if none is set."""
     for name in names:
         if f"SLURM_{name}" in os.environ:
             return os.environ[f"SLURM_{name}"]
@@ -90,66 +90,66 @@ def _read_variable(*names: str) -> str:
 
 def _read_number(*names: str) -> int:
     """Return the number in the first variable SLURM_NAME that is set; raise UsageError without a variable or a number in it."""
-    text = _read_variable(*names)
-    if not re.fullmatch(r"[0-9]{1,12}", text):
+    value = _read_variable(*names)
+    if not re.fullmatch(r"[0-9]{1,12}", value):
         name = next(name for name in names if f"SLURM_{name}" in os.environ)
         raise UsageError(
-            f"Slurm: SLURM_{name} is {text[:80]!r} (expected a whole number from 0). Start the program with srun."
+            f"Slurm: SLURM_{name} is {value[:80]!r} (expected a whole number from 0). Start the program with srun."
         )
-    return int(text)
+    return int(value)
 
 
-def _parse_hosts(text: str) -> list[str]:
+def _parse_hosts(node_list: str) -> list[str]:
     """Return the hosts of a list such as "gpu[01-03,7],login".
 
     Raises:
-        UsageError: the text is not such a list.
+        UsageError: the list is malformed.
     """
-    if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", text):
-        raise UsageError(_NODES.format(text[:80]))  # The list may be very long.
+    if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", node_list):
+        raise UsageError(_NODES.format(node_list[:80]))  # The list may be very long.
     hosts = []
     # Commas between entries are outside of brackets.
-    for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+    for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", node_list):
         # The beginnings of the entry's names so far: each bracket multiplies them by its numbers.
         names = [""]
         for plain, ranges in re.findall(r"([^\[]+)|\[([^\]]*)\]", entry):
-            endings = [plain] if plain else _expand_ranges(ranges, text)
+            endings = [plain] if plain else _expand_ranges(ranges, node_list)
             names = [name + ending for name in names for ending in endings]
         hosts += names
     return hosts
 
 
-def _expand_ranges(ranges: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of ranges such as "01-03,7"; `text` is the whole node list, for the message."""
-    return [number for piece in ranges.split(",") for number in _expand_range(piece, text)]
+def _expand_ranges(ranges: str, node_list: str) -> list[str]:
+    """Return the zero-padded numbers of ranges such as "01-03,7"; `node_list` is for the message."""
+    return [number for piece in ranges.split(",") for number in _expand_range(piece, node_list)]
 
 
-def _expand_range(piece: str, text: str) -> list[str]:
-    """Return the zero-padded numbers of one range, such as "01-03" or "7"; `text` is the whole node list, for the message.
+def _expand_range(piece: str, node_list: str) -> list[str]:
+    """Return the zero-padded numbers of one range, such as "01-03" or "7"; `node_list` is for the message.
 
     Raises:
-        UsageError: the piece is not such a range, or the range is too long.
+        UsageError: the range is malformed or too long.
     """
     match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
     if match is not None:
         first, last = match[1], match[2] or match[1]
         if int(last) - int(first) < _MAX_TASKS:
             return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    raise UsageError(_NODES.format(text[:80]))
+    raise UsageError(_NODES.format(node_list[:80]))
 
 
-def _parse_tasks_per_node(text: str) -> list[int]:
+def _parse_tasks_per_node(value: str) -> list[int]:
     """Return the number of tasks on each node from a list such as "2(x3),1", which stands for [2, 2, 2, 1].
 
     Raises:
-        UsageError: the text is not such a list, or has too many tasks.
+        UsageError: the list is malformed, or has too many tasks.
     """
-    tasks: list[int] = []
-    for piece in text.split(","):
+    tasks_per_node: list[int] = []
+    for piece in value.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", piece)
         if match is None or int(match[1]) * int(match[2] or 1) > _MAX_TASKS:
             raise UsageError(
-                f"Slurm: got {text!r} as tasks per node (expected a list such as 2(x3),1). Start the program with srun."
+                f"Slurm: got {value!r} as tasks per node (expected a list such as 2(x3),1). Start the program with srun."
             )
-        tasks += [int(match[1])] * int(match[2] or 1)
-    return tasks
+        tasks_per_node += [int(match[1])] * int(match[2] or 1)
+    return tasks_per_node

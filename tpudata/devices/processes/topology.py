@@ -44,19 +44,19 @@ class Topology:
         return self.peers.count
 
     @property
-    def local_replicas(self) -> int:
+    def num_local_replicas(self) -> int:
         """Number of replicas that this process feeds and runs."""
         return self.num_replicas // self.peers.count
 
     @property
     def first_replica(self) -> int:
         """Index of the first replica of this process."""
-        return self.peers.index * self.local_replicas
+        return self.peers.index * self.num_local_replicas
 
     @property
     def local_devices(self) -> tuple["jax.Device", ...]:
         """The jax devices of this process's replicas."""
-        return self.devices[self.first_replica : self.first_replica + self.local_replicas]
+        return self.devices[self.first_replica : self.first_replica + self.num_local_replicas]
 
     @property
     def is_sharded(self) -> bool:
@@ -67,7 +67,7 @@ class Topology:
         """Return the topology for evaluation and prediction by this process alone: its TPU cores, or plain TensorFlow."""
         if not self.is_tpu:
             return Topology()
-        return Topology(self.local_replicas, self.local_devices, is_tpu=True)
+        return Topology(self.num_local_replicas, self.local_devices, is_tpu=True)
 
 
 def local_topology(num_replicas: int | None) -> Topology:

@@ -128,7 +128,7 @@ def _describe_dynamic_shape(outputs: Sequence[tf.Tensor]) -> str:
 
 
 def _describe_xla_error(error: str) -> str:
-    """Return the error message for the text of XLA's error."""
+    """Return the error message for a function that XLA rejects with the message `error`."""
     code = traced_code()
     match = texts.NO_KERNEL.search(error)
     if match is not None:

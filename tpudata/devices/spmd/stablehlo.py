@@ -102,7 +102,7 @@ def _find_updates(module: ir.Module) -> dict[int, int]:
     updates = {}
     aliases: Any = attributes["mhlo.input_output_alias"]  # An array of dicts, which jaxlib's stubs do not declare.
     for alias in aliases:
-        # The values are texts, such as "array<i64: 2>" and "3 : i64"; a lone result has no index.
+        # The values are strings, such as "array<i64: 2>" and "3 : i64"; a lone result has no index.
         result_index = re.findall(r"-?\d+", str(alias["output_index"]).partition(":")[2])
         argument = int(str(alias["alias"]["parameter_number"]).partition(" ")[0])
         updates[int(result_index[0]) if result_index else 0] = argument

@@ -99,7 +99,7 @@ class TPUSystem:
         self._variables: dict[str, tf.Variable] = {}
         self._states: dict[tuple[jax.Device, ...], DeviceVariables] = {}
         self._functions: dict[object, DeviceFunction] = {}
-        self._calls = 0  # Number of calls so far, by which random operations draw differently in each.
+        self._num_calls = 0  # By this number, random operations draw differently in each call.
         self._is_open = True
 
     @property
@@ -111,8 +111,8 @@ class TPUSystem:
     def local_devices(self) -> tuple["jax.Device", ...]:
         """The devices of this process."""
         # All processes have the same number of devices, and `devices` is in the order of the processes.
-        per_host = self.num_replicas // self.num_hosts
-        return self.devices[self.host * per_host : (self.host + 1) * per_host]
+        devices_per_host = self.num_replicas // self.num_hosts
+        return self.devices[self.host * devices_per_host : (self.host + 1) * devices_per_host]
 
     def run(
         self,
@@ -166,10 +166,10 @@ class TPUSystem:
             other_states = [state for state_devices, state in self._states.items() if state_devices != devices]
             for state in other_states:
                 state.copy_to_host(compiled.variables)
-            results = compiled(self._calls, tensors)
+            results = compiled(self._num_calls, tensors)
             for state in other_states:
                 state.mark_changed_on_host(compiled.writes)
-        self._calls += 1
+        self._num_calls += 1
         return results if device is None else jax.tree.map(lambda array: array[0], results)
 
     def sync(self) -> None:

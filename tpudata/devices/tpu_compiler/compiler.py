@@ -28,7 +28,7 @@ _PROGRAM = Path(__file__).with_name("topology_compiler.py")
 EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
 # ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
 _TIME_LIMITS = {"quick": 900, "full": 7200}
-# For a machine without a TPU: libtpu does not query Google's metadata server, and several processes may load it at once.
+# For a machine without a TPU: libtpu does not query Google's metadata server, and several processes may load it at the same time.
 _CHILD_ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -68,8 +68,8 @@ class CompilerError(TpudataError):
         fault: reason why there is no program.
     """
 
-    def __init__(self, fault: Fault, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
         self.fault = fault
 
     def __reduce__(self) -> tuple[type, tuple[Fault, str]]:
@@ -107,7 +107,7 @@ class CompiledLoop:
 
 
 def missing_compiler() -> str | None:
-    """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if there is no such reason."""
+    """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if programs can be compiled."""
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed. Run: {install_command('tpu')}"
@@ -157,8 +157,8 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
             raise CompilerError(fault, _describe_end(exit_code, output))
         answer = json.loads(answer_file.read_text())
     if "error" in answer:
-        text = answer["error"]
-        raise CompilerError(Fault.MEMORY if NO_DEVICE_MEMORY.match(text) else Fault.REJECTED, text)
+        message = answer["error"]
+        raise CompilerError(Fault.MEMORY if NO_DEVICE_MEMORY.match(message) else Fault.REJECTED, message)
     compiled = CompiledLoop(**answer)
     _log.info("%s compiled the loop for %s in %.1f seconds.", compiled.compiler, tpu.name, compiled.seconds)
     return compiled

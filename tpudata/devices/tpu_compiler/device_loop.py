@@ -49,9 +49,9 @@ class _Argument(NamedTuple):
 def export_loop(
     program: ReplicaProgram,
     layout: Layout,
-    replicas: int,
+    num_replicas: int,
     num_batch_tensors: int,
-    iterations: int | None,
+    max_steps: int | None,
     checked: Sequence[str] = (),
 ) -> DeviceLoop:
     """Export the program that runs a step on all replicas: a training loop, or one call.
@@ -59,22 +59,22 @@ def export_loop(
     Args:
         program: a step: a function of the replica's index, the tensors of its batch, and tensors that all replicas get.
         layout: layout of its variables.
-        replicas: number of replicas.
+        num_replicas: number of replicas.
         num_batch_tensors: number of tensors of the batch, which come first after the index.
-        iterations: largest number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
+        max_steps: largest number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
         checked: names of the variables whose values a loop must keep finite.
     """
     # shard_map accepts a mesh without devices.
-    mesh = cast(Mesh, AbstractMesh((replicas,), (AXIS,)))
+    mesh = cast(Mesh, AbstractMesh((num_replicas,), (AXIS,)))
     num_split = 1 + num_batch_tensors
     batch_specs, shared_specs = program.inputs[1:num_split], program.inputs[num_split:]
     batch_bytes = sum(spec.dtype.itemsize * int(np.prod(spec.shape)) for spec in batch_specs)
     steps, loop_arguments = 1, []
-    if iterations is None:
+    if max_steps is None:
         function = compile_call(program, layout, mesh)
     else:
         # As many as a StackFeed puts in one stack.
-        steps = max(1, min(iterations, STACK_BYTES // max(1, batch_bytes)))
+        steps = max(1, min(max_steps, STACK_BYTES // max(1, batch_bytes)))
         function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
         goes_on = _Argument((), np.dtype(bool), _REPLICATED)
         portion = _Argument((2,), np.dtype(np.int32), _REPLICATED)
@@ -83,9 +83,9 @@ def export_loop(
     written = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.written)
     read = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.read)
     per_replica = tuple(
-        _Argument((replicas, *specs[name].shape), specs[name].dtype, _SPLIT) for name in layout.per_replica
+        _Argument((num_replicas, *specs[name].shape), specs[name].dtype, _SPLIT) for name in layout.per_replica
     )
-    stacks = tuple(_Argument((steps, replicas, *spec.shape), spec.dtype, _STACKED) for spec in batch_specs)
+    stacks = tuple(_Argument((steps, num_replicas, *spec.shape), spec.dtype, _STACKED) for spec in batch_specs)
     shared_inputs = tuple(_Argument(spec.shape, spec.dtype, _REPLICATED) for spec in shared_specs)
     arguments, tree = jax.tree.flatten(
         (written, read, per_replica, *loop_arguments, stacks, shared_inputs),

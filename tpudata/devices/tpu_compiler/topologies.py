@@ -138,7 +138,7 @@ class TPUSlice:
     @property
     def hosts(self) -> int:
         """Number of TPU VMs: one for a v5e or v6e slice of up to 8 chips, else one for each 4 chips."""
-        return -(-self.chips // self._host_chips)  # Rounded up.
+        return -(-self.chips // self._chips_per_host)  # Rounded up.
 
     @property
     def topology(self) -> str:
@@ -154,7 +154,7 @@ class TPUSlice:
         return options if self.chip.config is None else {**options, "chip_config_name": self.chip.config}
 
     @property
-    def _host_chips(self) -> int:
+    def _chips_per_host(self) -> int:
         return 8 if self.chip.shapes is _SQUARES and self.chips <= 8 else 4
 
 
@@ -168,7 +168,7 @@ def find_slice(name: str, where: str) -> TPUSlice:
         where: the argument or flag that passes the name, for the message.
 
     Raises:
-        UsageError: there is no such slice; the message names some that exist.
+        UsageError: no slice has this name; the message names some that exist.
     """
     match = _NAME.fullmatch(name.strip().lower())
     generation = "" if match is None else _OTHER_NAMES.get(match[1], match[1])
@@ -179,7 +179,7 @@ def find_slice(name: str, where: str) -> TPUSlice:
             f"{did_you_mean(name, examples)}"
         )
     chip, size = CHIPS[generation], int(match[2])
-    sizes = [chips * chip.cores for chips in chip.shapes]
+    sizes = [num_chips * chip.cores for num_chips in chip.shapes]
     if size not in sizes:
         nearest = min(sizes, key=lambda possible_size: abs(possible_size - size))
         slice_names = ", ".join(f"{chip.name}-{possible_size}" for possible_size in sizes)

@@ -72,7 +72,7 @@ class TPUContext:
     @property
     def num_of_replicas_per_host(self) -> int:
         """Number of replicas of the model that one host feeds."""
-        return self._topology.local_replicas
+        return self._topology.num_local_replicas
 
     @property
     def current_host(self) -> int:
@@ -174,7 +174,7 @@ class Deployment:
                 "name a TPU with as many cores."
             )
         # Without a batch size, a process with one replica takes the batches of its dataset unsplit.
-        if self.global_batch_size is not None or self.topology.local_replicas > 1 or self.topology.is_tpu:
+        if self.global_batch_size is not None or self.topology.num_local_replicas > 1 or self.topology.is_tpu:
             check_batch_size(self.mode, self.topology, self.config, self.global_batch_size)
         if self.pipeline is InputPipelineConfig.SLICED and self.mode == ModeKeys.TRAIN:
             raise ValueError(
@@ -218,7 +218,7 @@ class Deployment:
     def list_calls(self) -> list[Call]:
         """Return the calls of input_fn for all hosts, in the order of the replicas that they feed."""
         topology = self.topology
-        hosts, per_host, replicas = topology.num_hosts, topology.local_replicas, topology.num_replicas
+        hosts, per_host, replicas = topology.num_hosts, topology.num_local_replicas, topology.num_replicas
         if self.has_one_call:
             return [Call(index=0, total=1, host=0, replicas=replicas)]
         if self.pipeline is InputPipelineConfig.PER_SHARD_V1:

@@ -61,7 +61,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
     stacks = StackFeed(
         dataset,
         make_mesh(topology.devices),
-        topology.local_replicas,
+        topology.num_local_replicas,
         deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
         endless=not has_end,
         peers=peers,

@@ -32,8 +32,8 @@ def _draw_classes(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str,
 
     `data` holds the logits [rows, classes] and the number of samples; see `_DRAWS` for the arguments.
     """
-    logits, samples = data
-    shape = tf.stack([tf.shape(logits)[0], samples, tf.shape(logits)[1]])
+    logits, num_samples = data
+    shape = tf.stack([tf.shape(logits)[0], num_samples, tf.shape(logits)[1]])
     noise = -tf.math.log(-tf.math.log(_ops.StatelessRandomUniformV2(shape=shape, dtype=tf.float32, **keys)))
     return tf.argmax(tf.cast(logits, tf.float32)[:, tf.newaxis] + noise, axis=2, output_type=dtype)
 
@@ -62,7 +62,7 @@ COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
 
 @functools.cache
 def make_draw(
-    operation_type: str, inputs: tuple[tf.DType, ...], result_dtype: tf.DType, *, by_replica: bool
+    operation_type: str, input_dtypes: tuple[tf.DType, ...], result_dtype: tf.DType, *, by_replica: bool
 ) -> FunctionDef:
     """Return the `FunctionDef` that replaces a stateful operation.
 
@@ -71,15 +71,15 @@ def make_draw(
 
     Args:
         operation_type: type of the operation, such as "RandomUniform".
-        inputs: types of the operation's inputs.
+        input_dtypes: types of the operation's inputs.
         result_dtype: type of its result.
         by_replica: whether the function draws by the rule for several devices; otherwise it repeats a session's draws and has no
             replica input.
     """
 
     def draw(*arguments: tf.Tensor) -> tf.Tensor:
-        data = arguments[: len(inputs)]
-        seeds, position, *replica = arguments[len(inputs) :]
+        data = arguments[: len(input_dtypes)]
+        seeds, position, *replica = arguments[len(input_dtypes) :]
         key, counter_low, counter_high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
         if by_replica:
             key += tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
@@ -92,7 +92,7 @@ def make_draw(
 
     label = f"{operation_type}_by_{'replica' if by_replica else 'step'}"
     replica_types = (tf.int32,) if by_replica else ()
-    return _trace(label, draw, (*inputs, tf.uint64, tf.int64, *replica_types))
+    return _trace(label, draw, (*input_dtypes, tf.uint64, tf.int64, *replica_types))
 
 
 @functools.cache
@@ -121,13 +121,13 @@ def make_position() -> FunctionDef:
     return _trace("position", mix, (tf.int64, tf.uint64))
 
 
-def _trace(label: str, function: Callable[..., tf.Tensor], inputs: tuple[tf.DType, ...]) -> FunctionDef:
+def _trace(label: str, function: Callable[..., tf.Tensor], input_dtypes: tuple[tf.DType, ...]) -> FunctionDef:
     """Return the `FunctionDef` of a function, with a name that is unique for its label and dtypes."""
-    signature = [tf.TensorSpec(None, dtype) for dtype in inputs]
+    signature = [tf.TensorSpec(None, dtype) for dtype in input_dtypes]
     with tf.Graph().as_default():  # Another graph's devices and scopes would stay in the function.
         traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
     # A copy, which can be renamed.
     definition = type(traced.function_def).FromString(traced.function_def.SerializeToString())
-    dtypes = [dtype.name for dtype in (*inputs, traced.outputs[0].dtype)]
+    dtypes = [dtype.name for dtype in (*input_dtypes, traced.outputs[0].dtype)]
     definition.signature.name = "_".join(["tpudata", label, *dtypes])
     return definition
