@@ -136,7 +136,7 @@ class Engine:
         """Yield predictions, from a clone if the runtime is training."""
         runtime = self.predicting
         if runtime.is_training:
-            # Released at once: evaluations between two predictions may use it, too, since each batch reloads its variables.
+            # Released immediately: evaluations between two predictions may use it, too, since each batch reloads its variables.
             with self._hold_idle_runtime(runtime) as idle_runtime:
                 runtime = idle_runtime
         yield from predict(runtime, input_fn, *options)

@@ -27,7 +27,7 @@ def check_tpu_compatibility(
     With `tpu`, the step is traced for all devices of that slice, and libtpu, the TPU's own compiler, compiles a loop of steps
     for them in a child process, on any Linux machine with the [tpu] extra. The result then has `costs`: for each mode a StepCost
     with the memory, the operations and the least time of a step, and the records a second that feeding must deliver. Without the
-    extra, a finding with `is_rejected=False` says so.
+    extra, a finding with `is_rejected=False` says that it is missing.
 
     Args:
         estimator: a TPUEstimator, or an Estimator.
@@ -42,7 +42,7 @@ def check_tpu_compatibility(
     Raises:
         TypeError: estimator has the wrong type.
         ValueError: a mode is unknown.
-        UsageError: there is no such slice or effort, or the slice does not have TPUConfig's num_shards devices.
+        UsageError: the slice or the effort does not exist, or the slice does not have TPUConfig's num_shards devices.
     """
     is_estimator = isinstance(estimator, BaseEstimator)
     require_type("check_tpu_compatibility: estimator", estimator, is_estimator, "a TPUEstimator")

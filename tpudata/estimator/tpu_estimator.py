@@ -31,15 +31,15 @@ from tpudata.estimator.tpu_compatibility import check_tpu_compatibility
 class TPUEstimator(BaseEstimator):
     """Trainer of the model that a model_fn describes, on a CPU, on GPUs or on a TPU; also evaluates and predicts.
 
-    model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an
-    EstimatorSpec). It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers that it makes. It is traced
-    instead of called at every step, and must create the same variables in every trace. Of its ops that change state, a training
-    step runs those that train_op, the loss or host_call depends on, and in any case updates by Keras and writes of `tf.summary`;
-    the other modes run those that the loss, the metrics, host_call or the predictions depend on.
+    model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an EstimatorSpec).
+    It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers that it makes. It is traced instead of called at
+    every step, and must create the same variables in every trace. A training step runs the model's ops that change state if
+    train_op, the loss or host_call depends on them, and always updates by Keras and writes of `tf.summary`; the other modes run
+    them if the loss, the metrics, host_call or the predictions depend on them.
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the batch size of the
-    mode, and absent if that is None; model_fn gets it, too, and `params["use_tpu"]`.
+    mode, and absent if the mode has none; model_fn gets it, too, and `params["use_tpu"]`.
 
     On several replicas (a TPU, or TPUConfig's num_replicas) batches are split among them: input_fn is called as the TPUConfig's
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
@@ -47,7 +47,7 @@ class TPUEstimator(BaseEstimator):
     `current_host` and `current_input_fn_deployment()`. Shapes must be static. With the optimizer in a CrossShardOptimizer, and a
     loss that is a mean over rows, N replicas train as one replica would. If replicas assign different values to a variable, it gets
     the first replica's value, or with the aggregation MEAN or SUM the mean or sum of the values. Batch normalization sees only its
-    replica's rows, and its moving averages are those of the first replica.
+    replica's rows, and its moving averages are the first replica's.
 
     In a TF_CONFIG cluster, the chief and the workers train one model: each makes the estimator, which waits for the others, and
     calls `train`; its input_fn is called for its share of the rows. Only the chief writes to model_dir. Evaluation, prediction and

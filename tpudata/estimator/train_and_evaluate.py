@@ -126,7 +126,7 @@ def train_and_evaluate(
 ) -> tuple[dict[str, Array] | None, list[bytes | str | None] | None]:
     """Train, and evaluate and export checkpoints during training.
 
-    All checkpoints are evaluated except the one that training starts from and those too soon after an evaluation
+    All checkpoints are evaluated except the one that training starts from and the ones too soon after an evaluation
     (`throttle_secs`); the last one is always evaluated. The RunConfig sets the interval of checkpoints.
 
     In a TF_CONFIG cluster, the chief and the workers train, and the evaluator evaluates the newest checkpoint whenever it finds a

@@ -55,7 +55,7 @@ class Evaluation:
         with contextlib.ExitStack() as stack:
             if self._options.trains:
                 sigterm = stack.enter_context(handle_sigterm())
-                stack.enter_context(sigterm.exit_at_once())
+                stack.enter_context(sigterm.exit_immediately())
             metrics = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
         seconds = time.monotonic() - started
         self.metrics = {name: _convert_to_python(metric) for name, metric in metrics.items()}

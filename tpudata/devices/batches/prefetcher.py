@@ -165,7 +165,7 @@ def _place_all(
 def release_frames(error: BaseException) -> None:
     """Clear the frames that an error keeps alive, so that the iterator is deleted in the thread that made it.
 
-    TensorFlow drops frames from the traceback of the error that it raises, but not from those of the earlier errors in its context.
+    TensorFlow drops frames from the traceback of the error that it raises, but not from the tracebacks of errors in its context.
     """
     chain: BaseException | None = error
     while chain is not None:

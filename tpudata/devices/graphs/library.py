@@ -68,7 +68,7 @@ def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str])
 
 
 def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Return the graph without those nodes of its functions that TensorFlow skips; XLA would run skipped nodes with side effects.
+    """Return the graph without the nodes of its functions that TensorFlow skips; XLA would run skipped nodes with side effects.
 
     A function keeps the nodes on which its results and control outputs depend.
 

@@ -123,7 +123,7 @@ class ClusterPeers(Peers):
     def limit_wait(self) -> Iterator[None]:
         """End this process with a message if code inside waits for devices for `stuck_seconds` after another process has ended.
 
-        The devices would wait for the ended process for ever, and nothing can stop such a wait.
+        The devices would wait for the ended process for ever, and nothing can stop this wait.
         """
         self._wait_start = time.monotonic()
         try:

@@ -13,7 +13,7 @@ from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.devices.spmd.stablehlo import export_module
 from tpudata.error_text import libraries as texts
 
-# The operation for a size that is known only at run time: its name in StableHLO, and a pattern for it with its node in XLA's text.
+# The operation for a size that is known only at run time: its name in StableHLO, and a pattern for it with its node in XLA's HLO.
 _DYNAMIC_SIZE = b"set_dimension_size"
 _DYNAMIC_SIZE_NODE = re.compile(r'set-dimension-size\(.*op_name="(?:model/)?([^"]+)"')
 

@@ -21,7 +21,7 @@ class CheckpointError(TpudataError, ValueError):
 class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type: ignore[misc]  # TensorFlow is untyped
     """A checkpoint, or a variable of it, is missing.
 
-    It is also a NotFoundError: programs that evaluate each checkpoint as it appears catch that for a deleted one.
+    It is also a NotFoundError, which programs that evaluate each checkpoint as it appears catch for a deleted checkpoint.
     """
 
     def __init__(self, message: str) -> None:
@@ -48,10 +48,10 @@ class BatchSizeError(UsageError, ValueError):
 
 
 class RehearsalError(TpudataError):
-    """A rehearsal found something that a TPU would reject; the message lists all of it.
+    """A rehearsal found parts of the program that a TPU would reject; the message lists them.
 
     Attributes:
-        findings: all findings, including those that are only slow on a TPU.
+        findings: all findings, including findings about code that is only slow on a TPU.
     """
 
     def __init__(self, message: str, findings: tuple[Finding, ...]) -> None:
@@ -69,4 +69,4 @@ class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError
     """
 
     def __str__(self) -> str:
-        return Exception.__str__(self)  # The v1 class has a fixed text.
+        return Exception.__str__(self)  # The v1 class has a fixed message.

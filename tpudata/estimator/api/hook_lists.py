@@ -48,7 +48,7 @@ def _check_list(instances: object, label: str, noun: str, base: type[_T], error:
         label: name of the argument that has the list, for messages.
         noun: word for the instances, for messages.
         base: the class.
-        error: class of the error if this is not a list of such instances.
+        error: class of the error if this is not a list of instances of `base`.
     """
     if instances is not None and not isinstance(instances, Iterable):
         raise error(f"{label} must be a list of {noun} or None, got {instances!r}. Put it into a list.")

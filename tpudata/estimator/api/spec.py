@@ -71,7 +71,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
     Attributes:
         mode: a value of ModeKeys.
-        predictions: dict from name to tensor [batch, ...], or one such tensor; required in PREDICT.
+        predictions: dict from name to tensor [batch, ...], or a single tensor; required in PREDICT.
         loss: floating scalar; required in TRAIN and EVAL.
         train_op: the operation (or a tensor or variable) that does one step and adds 1 to the global step; required in TRAIN.
         eval_metrics: (metric_fn, tensors) with a list or tuple of tensors, given to metric_fn by position, or a dict,
@@ -80,11 +80,11 @@ class TPUEstimatorSpec(NamedTupleMethods):
         export_outputs: dict from name to an output of `tpudata.estimator.export`, each of which becomes a signature of
             export_saved_model. One of several must be named "serving_default". None for one signature with the predictions.
         scaffold_fn: function that returns a `tf.compat.v1.train.Scaffold` with the initial values of variables and the selection of
-            those that checkpoints keep, or None. It is called once in each train, evaluate and predict.
+            the variables that checkpoints keep, or None. It is called once in each train, evaluate and predict.
         host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn runs on the host at each step, mostly to
             write summaries; all its operations with an effect run, whether it returns them or not.
-        training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, which follow those of
-            the call.
+        training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, which follow the
+            hooks of the call.
 
     Raises:
         TypeError: a value has the wrong type.
@@ -145,12 +145,12 @@ class EstimatorSpec(NamedTupleMethods):
 
     Attributes:
         mode: a value of ModeKeys.
-        predictions: a tensor [batch, ...] or a dict from name to such tensors; required in PREDICT.
+        predictions: a tensor [batch, ...], or a dict from name to tensors [batch, ...]; required in PREDICT.
         loss: floating scalar; required in TRAIN and EVAL.
         train_op: as in TPUEstimatorSpec.
         eval_metric_ops: dict from name to a (value, update_op) pair or an updated Keras metric, made in model_fn.
         export_outputs: as in TPUEstimatorSpec.
-        training_chief_hooks: hooks for training in the chief, which precede those of the call.
+        training_chief_hooks: hooks for training in the chief, which precede the hooks of the call.
         training_hooks: as in TPUEstimatorSpec.
         scaffold: a `tf.compat.v1.train.Scaffold`, as scaffold_fn returns it in TPUEstimatorSpec.
         evaluation_hooks, prediction_hooks: as in TPUEstimatorSpec.

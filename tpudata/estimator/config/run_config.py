@@ -39,7 +39,7 @@ class RunConfig:
         evaluation_master: "" or the value of `master`, since an estimator has one TPU; None for `master`. With `use_tpu=False`,
             "local" is allowed, too.
         master: "", "local" or None for the TPU of this machine, on which the program runs. The address of another machine's TPU is
-            an error; so is that of any TPU with `use_tpu=False`.
+            an error; with `use_tpu=False`, so is the address of any TPU.
         cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver` of this machine's TPU, in place of `master`.
         tpu_name: "local", None, or the name of this machine's TPU in the environment variable TPU_NAME.
         zone, project: accepted for ported programs; they have no effect.

@@ -23,7 +23,7 @@ class InputPipelineConfig(enum.IntEnum):
         PER_SHARD_V1: one call for each replica, for B / R rows; in evaluation and prediction as PER_HOST_V1.
         PER_HOST_V1: one call for each host, for B / H rows, which are split over its replicas.
         PER_HOST_V2: one call for each host, for B / R rows; each of its replicas takes the next batch.
-        BROADCAST: one call, for B rows, all of which every replica gets; on one host.
+        BROADCAST: one call, for B rows; every replica gets all rows. On one host.
         SLICED: one call, for B rows, which are split over all replicas; for evaluation and prediction.
     """
 
@@ -41,7 +41,7 @@ class TPUConfig(NamedTupleMethods):
     Attributes:
         iterations_per_loop: training steps in one call of the compiled loop, or a time such as "30s", "5m" or "1h":
             then the number of steps is fitted to the measured step time. On a TPU, checkpoints, summaries and logs are written
-            between loops; with `use_tpu=False`, loops end at the steps at which these are due.
+            between loops; with `use_tpu=False`, loops end at the steps at which they are due.
         num_shards: number of model replicas on a TPU, which must equal its cores; None for all cores. Ignored with
             `use_tpu=False`, as in TensorFlow.
         num_cores_per_replica, computation_shape: None or 1 (for each axis): a replica has one core.
@@ -155,11 +155,11 @@ class TPUConfig(NamedTupleMethods):
         return _STEPS_OF_A_TIMED_LOOP if isinstance(self.iterations_per_loop, str) else self.iterations_per_loop
 
 
-def _parse_duration(text: str) -> int:
-    """Return the seconds of a positive time such as "30s", "5m" or "1h"; raise ValueError for other texts."""
-    match = re.fullmatch(r"([0-9]+)([smh])", text)
+def _parse_duration(duration: str) -> int:
+    """Return the seconds of a positive time such as "30s", "5m" or "1h"; raise ValueError for other strings."""
+    match = re.fullmatch(r"([0-9]+)([smh])", duration)
     if match is None or int(match[1]) == 0:
         raise ValueError(
-            f'TPUConfig(iterations_per_loop=...) must be a positive int or a time such as "30s", "5m" or "1h", got {text!r}.'
+            f'TPUConfig(iterations_per_loop=...) must be a positive int or a time such as "30s", "5m" or "1h", got {duration!r}.'
         )
     return int(match[1]) * _SECONDS_PER_UNIT[match[2]]

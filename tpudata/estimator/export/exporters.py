@@ -80,7 +80,7 @@ class _SavedModelExporter(Exporter):
         return self._name
 
     def _export(self, estimator: "BaseEstimator", export_path: str, checkpoint_path: str) -> bytes:
-        """Export the checkpoint, and delete the oldest exports beyond those to keep; return the path of the export."""
+        """Export the checkpoint, and delete the oldest exports beyond `exports_to_keep`; return the path of the export."""
         export_dir = estimator.export_saved_model(
             export_path, self._serving_input_receiver_fn, self._assets_extra, self._as_text, checkpoint_path
         )
@@ -130,7 +130,7 @@ class LatestExporter(_SavedModelExporter):
         eval_result: Mapping[str, Array],
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Export the checkpoint, and delete the oldest exports beyond those to keep; return the path of the new export."""
+        """Export the checkpoint, and delete the oldest exports beyond `exports_to_keep`; return the path of the new export."""
         del eval_result, is_the_final_export
         return self._export(estimator, export_path, checkpoint_path)
 

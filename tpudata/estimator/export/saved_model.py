@@ -184,17 +184,17 @@ def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[st
 
 def _check_inputs_suffice(signature: SignatureDef, inputs: Mapping[str, Tensors]) -> None:
     """Raise ValueError if a signature's outputs need a placeholder that is not among its inputs."""
-    fed = {tensor.name for tensor in tf.nest.flatten(dict(inputs), expand_composites=True)}
-    for operation in _find_needed((info.name for info in signature.outputs.values()), fed):
-        if operation.type == "Placeholder" and operation.outputs[0].name not in fed:
+    fed_names = {tensor.name for tensor in tf.nest.flatten(dict(inputs), expand_composites=True)}
+    for operation in _find_needed((info.name for info in signature.outputs.values()), fed_names):
+        if operation.type == "Placeholder" and operation.outputs[0].name not in fed_names:
             raise ValueError(f"its outputs need the placeholder {operation.name!r}, which is not an input")
 
 
-def _find_needed(outputs: Iterable[str], fed: Iterable[str] = ()) -> set[tf.Operation]:
-    """Return the operations of the default graph that the tensors with the names `outputs` depend on, up to the fed tensors."""
-    graph, fed = v1.get_default_graph(), frozenset(fed)
-    tensors = map(graph.get_tensor_by_name, outputs)
-    return find_needed_operations((tensor.op for tensor in tensors if tensor.name not in fed), fed)
+def _find_needed(output_names: Iterable[str], fed_names: Iterable[str] = ()) -> set[tf.Operation]:
+    """Return the default graph's operations that the tensors named `output_names` depend on, up to the fed tensors."""
+    graph, fed_names = v1.get_default_graph(), frozenset(fed_names)
+    tensors = map(graph.get_tensor_by_name, output_names)
+    return find_needed_operations((tensor.op for tensor in tensors if tensor.name not in fed_names), fed_names)
 
 
 def _restore(
@@ -220,13 +220,17 @@ def _restore(
         restore_with(saver, session, checkpoint)
         return
     variables = {variable.op.name: variable for variable in v1.global_variables()}
-    needed = _find_needed(info.name for signature in signatures.values() for info in signature.outputs.values())
+    needed_operations = _find_needed(
+        info.name for signature in signatures.values() for info in signature.outputs.values()
+    )
     stored_names = checkpoint.open_reader().get_variable_to_shape_map()
     parts = {name: Part.find(variable) for name, variable in variables.items()}
     restored = {
         name: variable
         for name, variable in variables.items()
-        if variable.op in needed or name in stored_names or select_part_of_whole(name, parts[name], stored_names)
+        if variable.op in needed_operations
+        or name in stored_names
+        or select_part_of_whole(name, parts[name], stored_names)
     }
     values = checkpoint.read(restored, parts)
     # The initializers assign the fed values instead of the initial ones.

@@ -1,4 +1,4 @@
-"""Inputs of an exported model: the results of a serving_input_receiver_fn, and functions that make such functions."""
+"""Inputs of an exported model: the results of a serving_input_receiver_fn, and functions that make a serving_input_receiver_fn."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -26,21 +26,21 @@ class Call:
         index: index of the call, from 0.
         total: number of calls on all hosts.
         host: index of the host that the call is for, from 0.
-        replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of a batch.
+        num_replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of a batch.
     """
 
     index: int
     total: int
     host: int
-    replicas: int
+    num_replicas: int
 
-    def make_input_context(self, batches: int) -> tf.distribute.InputContext:
-        """Return the `tf.distribute.InputContext` of this call, whose dataset yields `batches` batches for each step.
+    def make_input_context(self, num_batches: int) -> tf.distribute.InputContext:
+        """Return the `tf.distribute.InputContext` of this call, whose dataset yields `num_batches` batches for each step.
 
         An input_fn may compute its batch size from the context: the global batch size, divided by num_replicas_in_sync.
         """
         return tf.distribute.InputContext(
-            num_input_pipelines=self.total, input_pipeline_id=self.index, num_replicas_in_sync=self.total * batches
+            num_input_pipelines=self.total, input_pipeline_id=self.index, num_replicas_in_sync=self.total * num_batches
         )
 
 
@@ -90,7 +90,7 @@ class TPUContext:
             RuntimeError: it is called in model_fn, which is traced for all hosts.
         """
         call = self._require_call("current_input_fn_deployment()")
-        return _HOST, call.index, call.total, call.replicas
+        return _HOST, call.index, call.total, call.num_replicas
 
     def _require_call(self, attribute: str) -> Call:
         """Return the call of input_fn; raise RuntimeError in model_fn, where `attribute` was read."""
@@ -115,16 +115,16 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
         BatchSizeError: the size is None; or it is not a multiple of the number of replicas, and not all of them get the whole
             batch (BROADCAST).
     """
-    replicas, name = topology.num_replicas, BATCH_SIZE_NAMES[mode]
+    num_replicas, name = topology.num_replicas, BATCH_SIZE_NAMES[mode]
     if size is None:
         raise BatchSizeError(
-            f"TPUEstimator({name}=None): {replicas} replicas need a batch size (got None, expected a multiple of {replicas}). "
-            "Pass it."
+            f"TPUEstimator({name}=None): {num_replicas} replicas need a batch size (got None, expected a multiple of "
+            f"{num_replicas}). Pass it."
         )
-    if _choose_pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % replicas:
+    if _choose_pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % num_replicas:
         raise BatchSizeError(
-            f"TPUEstimator({name}={size}) cannot be split over {replicas} replicas: it must be a multiple of {replicas}, or "
-            "per_host_input_for_training must be BROADCAST, which gives each replica the whole batch."
+            f"TPUEstimator({name}={size}) cannot be split over {num_replicas} replicas: it must be a multiple of {num_replicas}, "
+            "or per_host_input_for_training must be BROADCAST, which gives each replica the whole batch."
         )
 
 
@@ -165,13 +165,13 @@ class Deployment:
     global_batch_size: int | None
 
     def __post_init__(self) -> None:
-        replicas = self.topology.num_replicas
+        num_replicas = self.topology.num_replicas
         if not self.topology.is_sharded:
             return
-        if self.topology.is_tpu and self.config.num_shards not in (None, replicas):
+        if self.topology.is_tpu and self.config.num_shards not in (None, num_replicas):
             raise ValueError(
-                f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {replicas} replicas. Omit num_shards, or "
-                "name a TPU with as many cores."
+                f"TPUConfig(num_shards={self.config.num_shards}), but the TPU system has {num_replicas} replicas. Omit num_shards, "
+                "or name a TPU with as many cores."
             )
         # Without a batch size, a process with one replica takes the batches of its dataset unsplit.
         if self.global_batch_size is not None or self.topology.num_local_replicas > 1 or self.topology.is_tpu:
@@ -218,14 +218,18 @@ class Deployment:
     def list_calls(self) -> list[Call]:
         """Return the calls of input_fn for all hosts, in the order of the replicas that they feed."""
         topology = self.topology
-        hosts, per_host, replicas = topology.num_hosts, topology.num_local_replicas, topology.num_replicas
+        num_hosts, num_replicas = topology.num_hosts, topology.num_replicas
+        replicas_per_host = topology.num_local_replicas
         if self.has_one_call:
-            return [Call(index=0, total=1, host=0, replicas=replicas)]
+            return [Call(index=0, total=1, host=0, num_replicas=num_replicas)]
         if self.pipeline is InputPipelineConfig.PER_SHARD_V1:
             return [
-                Call(index=replica, total=replicas, host=replica // per_host, replicas=1) for replica in range(replicas)
+                Call(index=replica, total=num_replicas, host=replica // replicas_per_host, num_replicas=1)
+                for replica in range(num_replicas)
             ]
-        return [Call(index=host, total=hosts, host=host, replicas=per_host) for host in range(hosts)]
+        return [
+            Call(index=host, total=num_hosts, host=host, num_replicas=replicas_per_host) for host in range(num_hosts)
+        ]
 
     def make_params(self, call: Call | None) -> dict[str, object]:
         """Return the params that the estimator adds for a call of input_fn, or for model_fn if `call` is None."""

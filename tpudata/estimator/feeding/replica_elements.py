@@ -58,27 +58,27 @@ class ReplicaElements:
             worker: index of the worker, from 0.
         """
         deployment = self._deployment
-        worker_replicas = deployment.topology.num_replicas // num_workers
-        worker_first, worker_stop = worker * worker_replicas, (worker + 1) * worker_replicas
-        # By call: its dataset, and the number of elements that it yields for each step. (`share` is a range of its replicas.)
-        datasets, shares = [], []
+        replicas_per_worker = deployment.topology.num_replicas // num_workers
+        worker_first, worker_stop = worker * replicas_per_worker, (worker + 1) * replicas_per_worker
+        # By call: its dataset, and the number of elements that it yields for each step.
+        datasets, element_counts = [], []
         call_first = 0  # Index of the first replica that the call feeds.
         for call in deployment.list_calls():
-            first, stop = max(worker_first, call_first), min(worker_stop, call_first + call.replicas)
+            first, stop = max(worker_first, call_first), min(worker_stop, call_first + call.num_replicas)
             if first < stop:
                 share = slice(first - call_first, stop - call_first)
-                datasets.append(self._split(self.make_dataset(call), call.replicas, share))
-                shares.append(stop - first)
-            call_first += call.replicas
+                datasets.append(self._split(self.make_dataset(call), call.num_replicas, share))
+                element_counts.append(stop - first)
+            call_first += call.num_replicas
         if len(datasets) == 1 and not deployment.has_replica_batches:
             return datasets[0]  # Each of its batches is split into the elements of one step.
-        return self._interleave_steps(datasets, shares)
+        return self._interleave_steps(datasets, element_counts)
 
     def _check_axes(self, dataset: tf.data.Dataset) -> list[int] | None:
         """Return the batch axis of each tensor of input_fn's elements, checked; None if batch_axis is None (axis 0).
 
         Raises:
-            ValueError: batch_axis does not have an entry for each tensor, or a tensor has no such axis.
+            ValueError: batch_axis does not have an entry for each tensor, or a tensor lacks the axis in its entry.
         """
         if self._batch_axis is None:
             return None
@@ -120,16 +120,16 @@ class ReplicaElements:
         if deployment.mode == ModeKeys.PREDICT:
             specs, axes = (specs[0], None), (axes[0], None)  # Skip the mask, which was added here.
         for (path, spec), (_, axis) in zip(list_leaves(specs), list_leaves(axes), strict=True):
-            rows = spec.shape[axis] if spec.shape.rank else None
+            num_rows = spec.shape[axis] if spec.shape.rank else None
             if not spec.shape.is_fully_defined():
                 fix = "set_shape in the dataset's map"
-                if rows is None:
+                if num_rows is None:
                     fix = "batch(..., drop_remainder=True), or make_input_fn, which pads the last batch with rows of weight 0"
                 raise ValueError(
                     f"input_fn: {path} has the shape {spec.shape}, and {deployment.topology.num_replicas} replicas need static "
                     f"shapes. Use {fix}."
                 )
-            if rows != size:
+            if num_rows != size:
                 raise ValueError(
                     f"input_fn: {path} has the shape {spec.shape} (expected params['batch_size']={size} rows). Batch the dataset "
                     "by params['batch_size']."
@@ -141,7 +141,7 @@ class ReplicaElements:
         Args:
             dataset: dataset of a call.
             num_replicas: number of replicas that an element of the dataset feeds.
-            share: range of indices of the replicas, among these, that get elements.
+            share: range of the indices of the replicas that get elements, among these `num_replicas`.
         """
         if self._deployment.has_replica_batches:  # Each element is one replica's already.
             return dataset
@@ -162,12 +162,12 @@ class ReplicaElements:
 
         return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
-    def _interleave_steps(self, datasets: list[tf.data.Dataset], shares: list[int]) -> tf.data.Dataset:
-        """Interleave datasets, with `shares[i]` elements of `datasets[i]` in a step.
+    def _interleave_steps(self, datasets: list[tf.data.Dataset], element_counts: list[int]) -> tf.data.Dataset:
+        """Interleave datasets, with `element_counts[i]` elements of `datasets[i]` in a step.
 
         Training drops an incomplete last step; for the other modes see `_pad_last_step`.
         """
-        turns = [index for index, share in enumerate(shares) for _ in range(share)]
+        turns = [index for index, count in enumerate(element_counts) for _ in range(count)]
         choice = tf.data.Dataset.from_tensor_slices(tf.constant(turns, tf.int64)).repeat()
         if all(map(_is_endless, datasets)):
             return tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)

@@ -50,21 +50,21 @@ def add_row_masks(
         dense = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
         sparse_shapes = [leaf.tensor for leaf in leaves if leaf.role == "dense_shape"]
         if dense:
-            rows = tf.shape(dense[0].tensor)[dense[0].axis]
+            num_rows = tf.shape(dense[0].tensor)[dense[0].axis]
         elif sparse_shapes:
-            rows = tf.cast(sparse_shapes[0][0], tf.int32)
+            num_rows = tf.cast(sparse_shapes[0][0], tf.int32)
         else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
-        size = rows  # Number of rows of the batch that is returned.
+        size = num_rows  # Number of rows of the batch that is returned.
         # Dense batches whose size is static are never short.
         if batch_size is not None and (sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense)):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"
-            with tf.control_dependencies([tf.debugging.assert_less_equal(rows, batch_size, message)]):
-                num_missing = batch_size - rows
+            with tf.control_dependencies([tf.debugging.assert_less_equal(num_rows, batch_size, message)]):
+                num_missing = batch_size - num_rows
             size = tf.constant(batch_size)
             padded = [_pad(leaf, num_missing, batch_size) for leaf in leaves]
             features = tf.nest.pack_sequence_as(features, padded)
-        mask = tf.range(size) < rows
+        mask = tf.range(size) < num_rows
         weights = find_row_weights(features)
         if weights is not None:
             mask &= weights > 0

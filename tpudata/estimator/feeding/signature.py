@@ -61,7 +61,7 @@ def call_model_fn(
     """Call model_fn with the arguments that it names.
 
     Raises:
-        ModelFnValueError: there are labels, but model_fn has no such argument.
+        ModelFnValueError: there are labels, but model_fn has no argument `labels`.
     """
     names = _list_argument_names(model_fn)
     arguments: dict[str, object] = {"mode": mode, "params": dict(params), "config": config, "labels": labels}

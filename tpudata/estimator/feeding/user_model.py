@@ -66,7 +66,7 @@ class UserModel:
             deployment.mode,
             self._make_params(deployment, call),
             self.config,
-            call.make_input_context(call.replicas if is_per_replica else 1),
+            call.make_input_context(call.num_replicas if is_per_replica else 1),
             start_step,
             needs_dataset=is_per_replica and deployment.topology.is_sharded,
             needs_params=not self.is_plain,

@@ -2,7 +2,7 @@
 
 Hooks and summaries request tensors of the scratch graph. Values that depend on the batch, or on random draws, must come from the
 step itself. Values that only depend on variables are computed on the host before the step. Operations that hooks have added, and
-those that make summaries, always run on the host: after the step, if they use its values.
+operations that make summaries, always run on the host: after the step, if they use its values.
 """
 
 import dataclasses
@@ -112,7 +112,9 @@ class FetchPlan:
     after_operations: tuple[tf.Operation, ...]
 
 
-def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozenset[str] = frozenset()) -> FetchPlan:
+def plan_fetches(
+    elements: Iterable[GraphElement], timing: Timing, fed_names: frozenset[str] = frozenset()
+) -> FetchPlan:
     """Plan when to compute requested tensors and operations of the scratch graph: before, in or after the step.
 
     The plan also has the tensors from which the host computes the results after the step.
@@ -120,7 +122,7 @@ def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozense
     Args:
         elements: the requested tensors and operations.
         timing: timing of the graph.
-        fed: names of tensors whose values hooks provide, which are not computed.
+        fed_names: names of tensors whose values hooks provide, which are not computed.
     """
     # Elements by name, in the order of the request.
     tensors: dict[When, dict[str, tf.Tensor]] = {when: {} for when in When}
@@ -134,7 +136,7 @@ def plan_fetches(elements: Iterable[GraphElement], timing: Timing, fed: frozense
         """Yield the inputs that the host computes together with an operation; plan to compute its other inputs earlier."""
         for tensor in operation.inputs:
             when = timing.find_time(tensor.op)
-            if tensor.name in fed:
+            if tensor.name in fed_names:
                 continue
             # Handles cannot be passed as values, and constants need not be.
             if when is When.AFTER or tensor.dtype in _HANDLES or tensor.op.type == "Const":

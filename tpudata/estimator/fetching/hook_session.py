@@ -109,7 +109,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """Return the graph's tensor or operation for a fetch; for a variable, the tensor of its value.
 
         Raises:
-            ValueError, KeyError, TypeError: the graph has no such element.
+            ValueError, KeyError, TypeError: the graph lacks the element.
         """
         if tf.is_symbolic_tensor(fetch) and fetch.graph is self._graph and fetch.dtype != tf.resource:
             return fetch  # The usual case. A resource may be a variable's handle, see below.
@@ -131,7 +131,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """Return the graph's tensor for a key of a feed_dict.
 
         Raises:
-            ValueError, KeyError, TypeError: the graph has no such tensor.
+            ValueError, KeyError, TypeError: the graph lacks the tensor.
         """
         element = self.find_element(key)
         if not isinstance(element, tf.Tensor):
@@ -144,7 +144,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """Return the name of a fed tensor, and the value to feed as a NumPy array.
 
         Raises:
-            ValueError, KeyError, TypeError: the graph has no such tensor, or the value does not fit it.
+            ValueError, KeyError, TypeError: the graph lacks the tensor, or the value does not fit it.
         """
         tensor = self.find_fed_tensor(key)
         try:
@@ -260,20 +260,24 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return _Computation(read_variables, uses=frozenset(names), writes=frozenset())
 
     def _make_computation(
-        self, tensors: Sequence[tf.Tensor], operations: Sequence[tf.Operation], fed: Sequence[str], when: When | None
+        self,
+        tensors: Sequence[tf.Tensor],
+        operations: Sequence[tf.Operation],
+        fed_names: Sequence[str],
+        when: When | None,
     ) -> _Computation:
         """Return the compiled computation of tensors and operations.
 
         Args:
             tensors: tensors to compute.
             operations: operations to run.
-            fed: names of the tensors whose values the computation takes.
+            fed_names: names of the tensors whose values the computation takes.
             when: as in `evaluate`.
 
         Raises:
             ModelFnValueError: a tensor or operation depends on the batch.
         """
-        cuts = [self._graph.get_tensor_by_name(name) for name in fed]
+        cuts = [self._graph.get_tensor_by_name(name) for name in fed_names]
 
         def runs_outside_step(operation: tf.Operation) -> bool:
             return self.timing.find_time(operation) is not When.STEP
@@ -281,7 +285,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         # Before or after a step, do not wait for operations that the step itself runs.
         waits_for = None if when is None else runs_outside_step
         replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
-        self._check_independent_of_batch(replay, {*fed})
+        self._check_independent_of_batch(replay, {*fed_names})
 
         def compute(*values: tf.Tensor) -> Tensors:
             graph = tf.compat.v1.get_default_graph()
@@ -299,12 +303,12 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
         return _Computation(run, uses=replay.reads, writes=replay.writes)
 
-    def _check_independent_of_batch(self, replay: Replay, fed: set[str]) -> None:
+    def _check_independent_of_batch(self, replay: Replay, fed_names: set[str]) -> None:
         """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""
         inputs = {placeholder.name for placeholder in self._blueprint.placeholders}
         for operation in replay.operations:
             for tensor in [*operation.inputs, *operation.outputs]:
-                if tensor.name in inputs and tensor.name not in fed:
+                if tensor.name in inputs and tensor.name not in fed_names:
                     raise ModelFnValueError(
                         f"session.run: {operation.name!r} depends on the batch, which does not exist between two steps. Fetch it "
                         "with the step: return SessionRunArgs(tensor) from before_run, and read its value from after_run's "

@@ -57,13 +57,13 @@ class Replay:
         # Tensors that each call feeds; the search for needed operations stops at them.
         inputs = {*handles, *(tensor.name for tensor in [*self._placeholders, *self._cuts])}
         roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
-        needed = find_needed_operations(roots, inputs, waits_for)
-        self.operations = frozenset(needed)
-        effects = [operation for operation in needed if is_effect(operation)]
+        needed_operations = find_needed_operations(roots, inputs, waits_for)
+        self.operations = frozenset(needed_operations)
+        effects = [operation for operation in needed_operations if is_effect(operation)]
         self.writes = frozenset(
             handles[tensor.name] for operation in effects for tensor in operation.inputs if tensor.name in handles
         )
-        self._graph_def = rewrite(_copy_subgraph(blueprint, needed))
+        self._graph_def = rewrite(_copy_subgraph(blueprint, needed_operations))
         # The rewritten graph may need fewer or other inputs than the operations.
         self._fed_names = list_input_tensors(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}

@@ -74,7 +74,7 @@ class ModelSummaries:
         return self._request.needs_values_before or any(map(self._fetches.has_effect, self._request.step_fetches))
 
     def begin(self) -> None:
-        """Compute the values that the summaries take from before the step, such as those of variables."""
+        """Compute the values that the summaries take from before the step, such as values of variables."""
         if self._request is not None:
             self._request.begin()
 

@@ -13,7 +13,7 @@ from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.tensor_types import Array, GraphElement, Tensors
 
 _train = tf.compat.v1.train
-# Errors by which a hook ends a run, as in a MonitoredSession, such as a hook whose generator of feeds has ended.
+# Errors by which a hook ends a run, as in a MonitoredSession, for example because its generator of feeds has ended.
 _ENDS = (StopIteration, tf.errors.OutOfRangeError)
 
 
@@ -43,7 +43,7 @@ class Request:
         return bool(self._plan.before or self._plan.before_operations)
 
     def begin(self) -> None:
-        """Compute the fetches that need no value of the step, such as those of variables, before the step changes the variables."""
+        """Compute the fetches that need no value of the step, such as values of variables, before the step changes them."""
         plan = self._plan
         values = self._session.evaluate(plan.before, plan.before_operations, self._feeds, When.BEFORE)
         self._before = dict(zip([tensor.name for tensor in plan.before], values, strict=True))
@@ -149,10 +149,10 @@ class Monitor:
                     self._add_arguments(index, hook, arguments, feeds)
         elements = [element for fetches in self._hook_fetches.values() for element in fetches.elements]
         # Hooks mostly fetch the same values from each step.
-        fed = frozenset(feeds)
-        plan_key = tuple(element.name for element in elements), fed
+        fed_names = frozenset(feeds)
+        plan_key = tuple(element.name for element in elements), fed_names
         if plan_key not in self._plans:
-            self._plans[plan_key] = plan_fetches(elements, self._session.timing, fed)
+            self._plans[plan_key] = plan_fetches(elements, self._session.timing, fed_names)
         self._request = Request(self._session, self._plans[plan_key], feeds)
         self._request.begin()
         return self._request.step_fetches

@@ -62,14 +62,14 @@ def evaluate(
         loader.load(checkpoint)
     step.reset()
     monitor.after_create_session()
-    loss_sum, weight_sum, batches = 0.0, 0.0, 0
+    loss_sum, weight_sum, num_batches = 0.0, 0.0, 0
     with contextlib.closing(feed.iterate(steps)) as iteration:
-        while not monitor.should_stop and (steps is None or batches < steps):
-            requested = monitor.before_run()
+        while not monitor.should_stop and (steps is None or num_batches < steps):
+            fetches = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()
             if element is None:
                 break
-            step.fetches.request(requested)
+            step.fetches.request(fetches)
             features, labels = split_element(element)
             with runtime.lock:
                 # A prediction with another checkpoint may be running.
@@ -78,12 +78,12 @@ def evaluate(
                 loader.note_writes()
             loss_sum += float(batch_loss)
             weight_sum += float(batch_weight)
-            batches += 1
-            monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(requested)})
+            num_batches += 1
+            monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(fetches)})
             if step.warns_of_padding:
                 _warn_of_padding(step, step.read_rows(features["weights"]))
     if not weight_sum and not monitor.should_stop:
-        problem = "has only rows of weight 0" if batches else "has no batch"
+        problem = "has only rows of weight 0" if num_batches else "has no batch"
         _log.warning("evaluate: the input %s, so the loss is 0 and the metrics count no rows. Check input_fn.", problem)
     monitor.end()
     loader.note_writes()
@@ -93,7 +93,7 @@ def evaluate(
         loss = np.float32(loss_sum / weight_sum if weight_sum else 0.0)
         metrics: dict[str, Array] = {**step.read_metrics(), "loss": loss, "global_step": np.int64(step.global_step)}
     metrics_text = ", ".join(f"{name} = {metrics[name]}" for name in sorted(metrics))
-    _log.info("Evaluated %d %s: %s", batches, "batch" if batches == 1 else "batches", metrics_text)
+    _log.info("Evaluated %d %s: %s", num_batches, "batch" if num_batches == 1 else "batches", metrics_text)
     if events_dir is not None:
         _write_summaries(events_dir, metrics, checkpoint)
     return metrics
@@ -101,14 +101,14 @@ def evaluate(
 
 def _warn_of_padding(step: EvalStep, weights: Array) -> None:
     """Warn, once for `step`, if a batch has rows of weight 0, which the model counts like real ones."""
-    padding = int(np.sum(weights == 0))
-    if not padding:
+    num_padding_rows = int(np.sum(weights == 0))
+    if not num_padding_rows:
         return
     _log.warning(
         "model_fn does not use features['weights'] in evaluation, and %d of the %d rows of a batch are padding (weight 0): they "
         "count in its loss and metrics like real ones. Weight both, as in tf.compat.v1.losses and tf.compat.v1.metrics with "
         "weights=features['weights'], or choose an eval_batch_size that divides the number of records.",
-        padding,
+        num_padding_rows,
         np.size(weights),
     )
     step.warns_of_padding = False

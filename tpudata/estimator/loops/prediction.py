@@ -50,15 +50,15 @@ def predict(
     with runtime.lock:
         loader.load(checkpoint)
     monitor.after_create_session()
-    batches = 0
+    num_batches = 0
     with contextlib.closing(feed.iterate(None)) as iteration:
         while not monitor.should_stop:
-            requested = monitor.before_run()
+            fetches = monitor.before_run()
             element = None if monitor.should_stop else iteration.next()
             if element is None:
                 break
             features, mask = element
-            batches += 1
+            num_batches += 1
             with runtime.lock:
                 if runtime.is_training:
                     raise UsageError(
@@ -67,10 +67,10 @@ def predict(
                     )
                 # All predictions are of one checkpoint, even if the caller has trained between two batches.
                 loader.reload(checkpoint)
-                step.fetches.request(requested)
+                step.fetches.request(fetches)
                 predictions, fetched = step.run(features)
                 loader.note_writes()
-            monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(requested)})
+            monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(fetches)})
             batch = {key: predictions[key] for key in keys} if keys is not None else predictions
             is_real = step.read_rows(mask)
             _check_rows(batch, len(is_real))
@@ -80,7 +80,7 @@ def predict(
                 continue
             for row in range(int(is_real.sum())):
                 yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
-    if not batches and not monitor.should_stop:
+    if not num_batches and not monitor.should_stop:
         _log.warning("predict: the input has no batch: there are no predictions. Check input_fn.")
     monitor.end()
     loader.note_writes()
@@ -107,10 +107,10 @@ def _select_keys(predictions: Tensors, predict_keys: Sequence[str] | str | None)
         return None
     if not isinstance(predictions, Mapping):
         raise ValueError("predict(predict_keys=...) needs a model_fn whose predictions are a dict. Omit it.")
-    requested = [predict_keys] if isinstance(predict_keys, str) else list(predict_keys)
-    selected = [key for key in predictions if key in requested]
-    if not selected:
+    requested_keys = [predict_keys] if isinstance(predict_keys, str) else list(predict_keys)
+    selected_keys = [key for key in predictions if key in requested_keys]
+    if not selected_keys:
         raise ValueError(
-            f"predict(predict_keys={requested}) selects nothing (expected some of {sorted(predictions)}). Fix them."
+            f"predict(predict_keys={requested_keys}) selects nothing (expected some of {sorted(predictions)}). Fix them."
         )
-    return selected
+    return selected_keys

@@ -150,8 +150,8 @@ class Runtime:
 
         # tf.summary writes in training, and in the chief alone, since all processes share model_dir.
         summaries_dir = self.model_dir if mode == ModeKeys.TRAIN and self.peers.is_chief else None
-        replicas = topology.num_replicas if topology.devices else None
-        traced = trace_model(call_model, mode, specs, self.seed, summaries_dir, replicas)
+        num_replicas = topology.num_replicas if topology.devices else None
+        traced = trace_model(call_model, mode, specs, self.seed, summaries_dir, num_replicas)
         step_classes = _import_device_steps() if topology.devices else _PLAIN_STEPS
         broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
         return step_classes[mode](traced, topology, self.store, broadcast=broadcast)

@@ -26,7 +26,7 @@ _LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
 
 @dataclasses.dataclass(frozen=True)
 class VariableInfo:
-    """One variable that a function makes; names of tensors and operations are those in the scratch graph.
+    """One variable that a function makes; names of tensors and operations are their names in the scratch graph.
 
     Attributes:
         key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
@@ -147,7 +147,7 @@ class Blueprint:
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         for node in graph_def.node:
-            # "^NAME" is a control input; drop those of operations that are not among `operations`.
+            # "^NAME" is a control input; drop control inputs from operations that are not among `operations`.
             inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
             del node.input[:]
             node.input.extend(inputs)

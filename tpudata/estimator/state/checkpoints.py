@@ -39,10 +39,10 @@ def find_latest(model_dir: str) -> Checkpoint | None:
     try:
         return Checkpoint.open(prefixes[-1])
     except CheckpointNotFoundError:
-        newer = list_recorded(model_dir)
+        current_prefixes = list_recorded(model_dir)
         # Another process may have written a new one and deleted this one in the meantime.
-        if newer and newer[-1] != prefixes[-1]:
-            return Checkpoint.open(newer[-1])
+        if current_prefixes and current_prefixes[-1] != prefixes[-1]:
+            return Checkpoint.open(current_prefixes[-1])
         raise CheckpointError(
             f"{_make_state_path(model_dir)} names {prefixes[-1]}, which does not exist. Restore its files, or name an older "
             "checkpoint in that file. To start from step 0, use another model_dir."

@@ -28,9 +28,9 @@ def claim_model_dir(
 ) -> Iterator[None]:
     """Claim model_dir inside the context, unless a caller in this thread has claimed it for its trainings.
 
-    The claim of a dead process is taken over, at once if it ran on this machine, or after `dead_after` seconds without activity if
-    it ran on another one. If tpudata cannot write to model_dir, a warning says that the training holds no claim: TensorFlow may be
-    able to write there.
+    The claim of a dead process is taken over, immediately if it ran on this machine, or after `dead_after` seconds without activity
+    if it ran on another one. If tpudata cannot write to model_dir, a warning says that the training holds no claim: TensorFlow may
+    be able to write there.
 
     Args:
         model_dir: the folder.

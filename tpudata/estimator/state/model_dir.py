@@ -49,7 +49,7 @@ class ModelDir:
         """Return the value (NumPy) of a variable in the newest checkpoint.
 
         Raises:
-            CheckpointError: there is no checkpoint, or it has no such variable or is damaged.
+            CheckpointError: there is no checkpoint, or it lacks the variable or is damaged.
         """
         newest = self._open_newest()
         reader = newest.open_reader()

@@ -49,13 +49,13 @@ class Part:
         ]
 
 
-def select_part_of_whole(name: str, part: Part | None, stored: Collection[str]) -> Part | None:
+def select_part_of_whole(name: str, part: Part | None, stored_names: Collection[str]) -> Part | None:
     """Return `part` if a checkpoint stores the partitioned variable whole, under `part.full_name`; otherwise None.
 
     Args:
         name: name of the variable that holds the part, under which a checkpoint of the parts stores it.
         part: the part; None if the variable is not partitioned.
-        stored: names of the variables in the checkpoint.
+        stored_names: names of the variables in the checkpoint.
     """
-    is_stored_whole = part is not None and name not in stored and part.full_name in stored
+    is_stored_whole = part is not None and name not in stored_names and part.full_name in stored_names
     return part if is_stored_whole else None

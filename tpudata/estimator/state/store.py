@@ -23,7 +23,7 @@ class VariableStore:
         copies: the variables' copies on the host.
 
     Args:
-        variables: the variables by name, to which the store adds those that it makes.
+        variables: the variables by name; the store adds the variables that it makes.
         copies: as the attribute.
         peers: the processes that train together.
         warm_start: choice of the variables that start from another run's checkpoint if `load` gets none; or None.
@@ -74,7 +74,7 @@ class VariableStore:
     def load(self, blueprint: Blueprint, infos: Sequence[VariableInfo], checkpoint: Checkpoint | None) -> None:
         """Set the variables of `infos` to `checkpoint`, or to their initial values if it is None.
 
-        Initial values come from the warm start, or else from `blueprint`. Variables that have their value from there already are
+        Initial values come from the warm start, or else from `blueprint`. Variables whose value comes from there already are
         skipped.
 
         Raises:

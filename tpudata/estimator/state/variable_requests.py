@@ -19,12 +19,12 @@ VariableMaker: TypeAlias = Callable[..., tf.Variable]
 
 def make_key_counter() -> Callable[[str], Key]:
     """Return a function from a requested name to the request's key (name without numbers, n), which counts the requests."""
-    requests: Counter[str] = Counter()
+    request_counts: Counter[str] = Counter()
 
     def make_key(name: str) -> Key:
         plain_name = _strip_numbers(name)
-        requests[plain_name] += 1
-        return plain_name, requests[plain_name]
+        request_counts[plain_name] += 1
+        return plain_name, request_counts[plain_name]
 
     return make_key
 

@@ -48,22 +48,22 @@ class DeviceTrainStep(TrainStep):
     def run(self, iteration: StepIteration, request: LoopRequest) -> LoopResult:
         """Run steps, as described in TrainStep; the host writes the summaries of model_fn."""
         assert isinstance(iteration, StackIteration)  # The feed of several devices.
-        fed = tuple(sorted(request.feeds))
-        layout, loop = self._find_compiled(iteration.capacity, fed, request.is_single_step)
-        feed_values = tuple(np.asarray(request.feeds[name]) for name in fed)
+        fed_names = tuple(sorted(request.feeds))
+        layout, loop = self._find_compiled(iteration.capacity, fed_names, request.is_single_step)
+        feed_values = tuple(np.asarray(request.feeds[name]) for name in fed_names)
         outputs: list[LoopOutput] = []
         # The devices carry on from portion to portion, without the host, until a loss is NaN. A single step always runs.
         goes_on = None if request.is_single_step else self._true_on_devices
-        has_data, remaining = True, request.limit
+        has_data, remaining_steps = True, request.limit
         # Otherwise jax would make 64-bit numbers, such as the global step, 32-bit ones.
         with jax.enable_x64(True), self._topology.peers.limit_wait():
-            while remaining and has_data:
-                portion = iteration.take(remaining)
+            while remaining_steps and has_data:
+                portion = iteration.take(remaining_steps)
                 has_data = portion is not None
                 if portion is not None:
                     outputs.append(self._dispatch(layout, loop, portion, goes_on, feed_values))
                     goes_on = outputs[-1].goes_on
-                    remaining -= portion.count
+                    remaining_steps -= portion.count
             return self._collect_result(outputs, has_data)
 
     def _dispatch(
@@ -90,14 +90,14 @@ class DeviceTrainStep(TrainStep):
 
     def _collect_result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
         """Join the outputs of portions into the result of the loop, and run host_call for each step."""
-        steps, losses, last_output = [], [], None
+        global_steps, losses, last_output = [], [], None
         for output in outputs:  # Portions after a loss of NaN have no steps.
-            portion_steps, portion_losses = output.read_report()
-            if len(portion_steps):
-                steps.append(portion_steps)
+            portion_global_steps, portion_losses = output.read_report()
+            if len(portion_global_steps):
+                global_steps.append(portion_global_steps)
                 losses.append(portion_losses)
                 last_output = output
-                self._run_host_call(output, len(portion_steps))
+                self._run_host_call(output, len(portion_global_steps))
         if last_output is None:
             return LoopResult.make_empty(self.global_step, len(self.checked), has_data=has_data)
         fetched = {}
@@ -105,9 +105,9 @@ class DeviceTrainStep(TrainStep):
             values = [self.replicas.join(local_parts(array)) for array in last_output.fetched]
             fetched = dict(zip(self.fetches.names, values, strict=True))
         return LoopResult(
-            global_step=int(steps[-1][-1]),
+            global_step=int(global_steps[-1][-1]),
             has_data=has_data,
-            steps=_concatenate(steps),
+            global_steps=_concatenate(global_steps),
             losses=_concatenate(losses),
             finite=_UNCHECKED if last_output.finite is None else last_output.finite,
             fetched=fetched,
@@ -132,43 +132,45 @@ class DeviceTrainStep(TrainStep):
         with jax.enable_x64(True):  # Otherwise jax would take float64 variables as float32.
             return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
 
-    def _find_compiled(self, capacity: int, fed: tuple[str, ...], is_single_step: bool) -> tuple[Layout, LoopProgram]:
+    def _find_compiled(
+        self, capacity: int, fed_names: tuple[str, ...], is_single_step: bool
+    ) -> tuple[Layout, LoopProgram]:
         """Return the loop of up to `capacity` steps, or the single step, and the layout of its variables; compiled at first use.
 
         Args:
             capacity: number of steps in each stack of batches.
-            fed: names of the placeholders that take values.
+            fed_names: names of the placeholders that take values.
             is_single_step: whether it is a single step. A single step checks no variables, since the check would take as long as
                 the step; the host calls `compute_finiteness` at intervals instead.
         """
-        key = capacity, fed, is_single_step
+        key = capacity, fed_names, is_single_step
         if is_single_step:
-            return self._find_loop(key, lambda: self._compile(capacity=None, fed=fed, checked=()))
-        return self._find_loop(key, lambda: self._compile(capacity, fed, self.checked))
+            return self._find_loop(key, lambda: self._compile(capacity=None, fed_names=fed_names, checked=()))
+        return self._find_loop(key, lambda: self._compile(capacity, fed_names, self.checked))
 
     def _compile(
-        self, capacity: int | None, fed: tuple[str, ...], checked: Sequence[str]
+        self, capacity: int | None, fed_names: tuple[str, ...], checked: Sequence[str]
     ) -> tuple[Layout, LoopProgram]:
         """Compile a loop of steps, or a single step; return its variables' layout and the compiled program.
 
         Args:
             capacity: largest number of steps, as many as a stack of batches has; None for a single step.
-            fed: names of the placeholders that take values.
+            fed_names: names of the placeholders that take values.
             checked: names of the variables whose values must be finite.
         """
-        step = ReplicaStep(self._traced, self.fetches, self.replicas, fed)
+        step = ReplicaStep(self._traced, self.fetches, self.replicas, fed_names)
         structure = Structure(self._traced.specs)
         num_batch_tensors = len(structure.specs)
 
         def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
             batch, feeds = structure.pack(tensors[:num_batch_tensors]), tensors[num_batch_tensors:]
             # The step writes no tf.summary: the host does, after the loop, from tensors that it fetches from the last step.
-            # model_fn may compute such a tensor only while tf.summary records, so recording is on in every step.
+            # model_fn may compute these tensors only while tf.summary records, so recording is on in every step.
             records_summaries = tf.constant(True)
             loss, fetched, host_tensors = step(replica, records_summaries, batch, self._variables_by_name, feeds)
             return [loss, *fetched, *tf.nest.flatten(host_tensors)]
 
-        placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
+        placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed_names]
         specs = [
             _REPLICA_SPEC,
             *structure.specs,
@@ -182,5 +184,5 @@ class DeviceTrainStep(TrainStep):
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, num_fetched)
 
 
-def _concatenate(rows: Sequence[Array]) -> Array:
-    return rows[0] if len(rows) == 1 else np.concatenate(rows)
+def _concatenate(arrays: Sequence[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -80,7 +80,7 @@ class EvalStep(BatchStep):
             values: for each tensor of `plan_outputs`, the values of the replicas.
         """
         losses, weights, *other_values = values
-        # Taken in the order of `plan_outputs`: the values of eval_metrics, those of host_call, and last the fetched values.
+        # Taken in the order of `plan_outputs`: the values of eval_metrics, the values of host_call, and last the fetched values.
         remaining = iter(other_values)
         _, metric_tensors, host_call_tensors, _ = self._outputs
         metric_values, host_call_values = (

@@ -41,20 +41,20 @@ class PlainTrainStep(TrainStep):
         """Run steps, as described in TrainStep; a single one without a while_loop, in 0.29 ms instead of 0.31."""
         assert isinstance(iteration, Iteration)  # The feed of one device.
         limit, records_summaries, is_single_step, feeds = request
-        fed = tuple(sorted(feeds))
-        loop = self._find_compiled(iteration, is_single_step, fed)
-        feed_values = [tf.constant(feeds[name]) for name in fed]
+        fed_names = tuple(sorted(feeds))
+        loop = self._find_compiled(iteration, is_single_step, fed_names)
+        feed_values = [tf.constant(feeds[name]) for name in fed_names]
         try:
-            global_step, has_data, steps, losses, finite, fetched = loop(
+            global_step, has_data, global_steps, losses, finite, fetched = loop(
                 *iteration.tensors, self._make_constant(limit), self._make_constant(records_summaries), *feed_values
             )
         except tf.errors.OutOfRangeError:
-            # Only single steps on endless data do not test for its end, which repeat() of an empty dataset reaches at once.
+            # Only single steps on endless data do not test for its end, which repeat() of an empty dataset reaches immediately.
             if not (is_single_step and iteration.is_endless):
                 raise
             return LoopResult.make_empty(self.global_step, num_checked=0, has_data=False)
         fetched_by_name = dict(zip(self.fetches.names, fetched, strict=True))
-        return LoopResult(global_step, has_data, steps, losses, finite, fetched_by_name)
+        return LoopResult(global_step, has_data, global_steps, losses, finite, fetched_by_name)
 
     def _make_constant(self, number: int | bool) -> tf.Tensor:
         """Return a number as a tensor, cached, since most loops have the same numbers."""
@@ -73,38 +73,38 @@ class PlainTrainStep(TrainStep):
         finite: npt.NDArray[np.bool_] = self._are_finite().numpy()
         return finite
 
-    def _find_compiled(self, iteration: Iteration, is_single_step: bool, fed: tuple[str, ...]) -> _Loop:
+    def _find_compiled(self, iteration: Iteration, is_single_step: bool, fed_names: tuple[str, ...]) -> _Loop:
         """Return the loop over iterators like that of `iteration`, or the single step; traced at the first call.
 
         Args:
             iteration: the data.
             is_single_step: whether it is a single step.
-            fed: names of the placeholders that take values.
+            fed_names: names of the placeholders that take values.
         """
-        request_key = iteration, self.fetches.key, is_single_step, fed
+        request_key = iteration, self.fetches.key, is_single_step, fed_names
         # Compared before the specs, whose comparison at each loop would cost time.
         if self._last_loop is not None:
             last_key, loop = self._last_loop
             if last_key == request_key:
                 return loop
-        key = iteration.spec, iteration.is_endless, is_single_step, fed
-        loop = self._find_loop(key, lambda: self._compile(iteration, is_single_step, fed))
+        key = iteration.spec, iteration.is_endless, is_single_step, fed_names
+        loop = self._find_loop(key, lambda: self._compile(iteration, is_single_step, fed_names))
         self._last_loop = request_key, loop
         return loop
 
-    def _compile(self, iteration: Iteration, is_single_step: bool, fed: tuple[str, ...]) -> _Loop:
+    def _compile(self, iteration: Iteration, is_single_step: bool, fed_names: tuple[str, ...]) -> _Loop:
         """Return the function for iterators like that of `iteration`.
 
         Returns:
             A function of the iterator's tensors, the largest number of steps (scalar int32), whether tf.summary writes in the last
-            step (scalar bool), and the values of the placeholders `fed`. It returns the first five fields of a LoopResult and a
-            list of the fetched tensors.
+            step (scalar bool), and the values of the placeholders `fed_names`. It returns the first five fields of a LoopResult and
+            a list of the fetched tensors.
         """
         replica_step = ReplicaStep(
-            self._traced, self.fetches, self.replicas, fed, writes_summaries=self.uses_tf_summary
+            self._traced, self.fetches, self.replicas, fed_names, writes_summaries=self.uses_tf_summary
         )
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self.fetches.tensors]
-        placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed]
+        placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed_names]
         # A loop notes the global step after each step, unless every step adds 1 to it.
         counts_every_step = self.counts_every_step
 
@@ -137,9 +137,9 @@ class PlainTrainStep(TrainStep):
             The first five fields of a LoopResult, and a list of the fetched tensors.
         """
         loss, *fetched = step(iterator.get_next(), records_summaries)
-        steps = tf.reshape(self._read_step(), [1])
+        global_steps = tf.reshape(self._read_step(), [1])
         # Single steps check no variables; the host does at intervals.
-        return *self._make_outputs(tf.constant(True), steps, tf.reshape(loss, [1]), checked=()), fetched
+        return *self._make_outputs(tf.constant(True), global_steps, tf.reshape(loss, [1]), checked=()), fetched
 
     def _add_step_if_data(
         self, step: _Step, iterator: tf.data.Iterator, records_summaries: tf.Tensor, specs: Sequence[tf.TensorSpec]
@@ -162,10 +162,10 @@ class PlainTrainStep(TrainStep):
             lambda: step(element.get_value(), records_summaries),
             lambda: (tf.constant(0.0), *map(_make_zeros, specs)),
         )
-        num_done = tf.cast(has_data, tf.int32)  # 0 or 1, the length of the lists of steps and losses.
-        steps = tf.reshape(self._read_step(), [1])[:num_done]
+        num_done = tf.cast(has_data, tf.int32)  # 0 or 1, the length of the lists of global steps and losses.
+        global_steps = tf.reshape(self._read_step(), [1])[:num_done]
         # Single steps check no variables; the host does at intervals.
-        return *self._make_outputs(has_data, steps, tf.reshape(loss, [1])[:num_done], checked=()), fetched
+        return *self._make_outputs(has_data, global_steps, tf.reshape(loss, [1])[:num_done], checked=()), fetched
 
     def _add_loop(
         self,
@@ -231,16 +231,16 @@ class PlainTrainStep(TrainStep):
             (tf.constant(0), tf.constant(True), lists, tf.constant(0.0), *map(_make_zeros, specs)),
             shape_invariants=(scalar, scalar, (scalar,) * len(lists), scalar, *(spec.shape for spec in specs)),
         )
-        losses, *listed_steps = (
+        losses, *listed_global_steps = (
             tf.raw_ops.TensorListStack(input_handle=tensor_list, element_shape=element_shape, element_dtype=dtype)
             for tensor_list, dtype in zip(lists, dtypes, strict=True)
         )
-        if counts_every_step:  # The steps follow from the last one.
+        if counts_every_step:  # The global steps follow from the last one.
             count = tf.size(losses, tf.int64)
-            steps = self._read_step() - count + tf.range(1, count + 1)
+            global_steps = self._read_step() - count + tf.range(1, count + 1)
         else:
-            (steps,) = listed_steps
-        return *self._make_outputs(has_data, steps, losses, self.checked), fetched
+            (global_steps,) = listed_global_steps
+        return *self._make_outputs(has_data, global_steps, losses, self.checked), fetched
 
     def _add_replica_step(
         self, replica_step: ReplicaStep, feeds: Sequence[tf.Tensor], element: Tensors, records_summaries: tf.Tensor
@@ -266,17 +266,17 @@ class PlainTrainStep(TrainStep):
         return tf.cast(self._variables_by_name["global_step"].read_value(), tf.int64)
 
     def _make_outputs(
-        self, has_data: tf.Tensor, steps: tf.Tensor, losses: tf.Tensor, checked: Sequence[str]
+        self, has_data: tf.Tensor, global_steps: tf.Tensor, losses: tf.Tensor, checked: Sequence[str]
     ) -> tuple[tf.Tensor, ...]:
         """Return the first five fields of a LoopResult; call it after the steps, since it reads the global step and the variables.
 
         Args:
             has_data: whether there was data for all steps (scalar bool).
-            steps: global step after each step (int64 [steps]).
+            global_steps: global step after each step (int64 [steps]).
             losses: loss of each step (float32 [steps]).
             checked: names of the variables to test for finite values.
         """
-        return self._read_step(), has_data, steps, losses, self._are_all_finite(checked)
+        return self._read_step(), has_data, global_steps, losses, self._are_all_finite(checked)
 
     def _are_all_finite(self, checked: Sequence[str]) -> tf.Tensor:
         """Return whether all values of each variable are finite, bool [checked]."""

@@ -30,7 +30,7 @@ class ReplicaStep:
         traced: the model.
         fetches: fetches of the step.
         replicas: rules for values of replicas, which check the tensors of host_call.
-        fed: names of the placeholders of the scratch graph that take values.
+        fed_names: names of the placeholders of the scratch graph that take values.
         writes_summaries: whether the step writes model_fn's tf.summary.
     """
 
@@ -39,7 +39,7 @@ class ReplicaStep:
         traced: TracedModel,
         fetches: StepFetches,
         replicas: ReplicaValues,
-        fed: Iterable[str] = (),
+        fed_names: Iterable[str] = (),
         *,
         writes_summaries: bool = False,
     ) -> None:
@@ -57,7 +57,7 @@ class ReplicaStep:
                 traced.step,
                 traced.replica,
                 *([traced.records_summaries] if self._takes_records_summaries else []),
-                *(graph.get_tensor_by_name(name) for name in fed),
+                *(graph.get_tensor_by_name(name) for name in fed_names),
             ],
             rewrite=make_replica_rewrite(traced),
         )
@@ -78,7 +78,7 @@ class ReplicaStep:
             records_summaries: whether tf.summary writes (scalar bool).
             batch: (features, labels) of the replica; None for no labels.
             variables: the real variables by name.
-            feeds: tensors for the placeholders `fed`, in their order.
+            feeds: tensors for the placeholders `fed_names`, in their order.
 
         Returns:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
@@ -101,7 +101,8 @@ def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef
     def rewrite(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         replica_name = None if traced.num_replicas is None else traced.replica.op.name
         # XLA would also run nodes that TensorFlow skips.
-        needed = graph_def if replica_name is None else prune_functions(graph_def)
-        return draw_by_step(lower_collectives(needed, traced.num_replicas or 1), traced.step.op.name, replica_name)
+        needed_graph_def = graph_def if replica_name is None else prune_functions(graph_def)
+        lowered_graph_def = lower_collectives(needed_graph_def, traced.num_replicas or 1)
+        return draw_by_step(lowered_graph_def, traced.step.op.name, replica_name)
 
     return rewrite

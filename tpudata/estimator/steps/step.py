@@ -21,7 +21,7 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 class Step:
     """A traced model on real variables. The subclass of a mode compiles it.
 
-    It is the HostCopies of all its variables, of those in the store and of its local variables.
+    It is the HostCopies of all its variables: the variables in the store and its local variables.
 
     Attributes:
         mode: a value of ModeKeys.
@@ -30,7 +30,7 @@ class Step:
         local: other variables, which belong to one run, such as the sums of metrics.
         fetches: fetches of hooks and summaries from the next step; if their key changes, the step must be built again.
         replicas: rules by which values of several replicas become one.
-        local_copies: what keeps the values of `local` the same on the host and on the devices.
+        local_copies: object that keeps the values of `local` the same on the host and on the devices.
 
     Args:
         traced: the model.
@@ -94,8 +94,8 @@ class Step:
         """Return the session of a run's hooks, on the scratch graph.
 
         Args:
-            has_additions: whether there are hooks or a scaffold, which add to the graph. From the second such run on, model_fn is
-                traced again.
+            has_additions: whether there are hooks or a scaffold, which add to the graph. From the second run with additions on,
+                model_fn is traced again.
         """
         if has_additions and self._had_additions:  # The graph has the additions of an earlier run.
             self._traced = self._traced.trace_again()

@@ -50,7 +50,7 @@ class LoopResult(NamedTuple):
     Attributes:
         global_step: the global step that was reached.
         has_data: whether there was data for all requested steps.
-        steps: int64 [steps], the global step after each of the steps that were done.
+        global_steps: int64 [steps], the global step after each of the steps that were done.
         losses: float32 [steps], the losses of the steps that were done.
         finite: bool [checked], whether all values of each checked variable are finite; empty, or all True, for a single step.
         fetched: values (tensors or NumPy) fetched from the last step, by name; zeros or absent if no step was done.
@@ -58,7 +58,7 @@ class LoopResult(NamedTuple):
 
     global_step: tf.Tensor | int
     has_data: tf.Tensor | bool
-    steps: tf.Tensor | npt.NDArray[np.int64]
+    global_steps: tf.Tensor | npt.NDArray[np.int64]
     losses: tf.Tensor | npt.NDArray[np.float32]
     finite: tf.Tensor | npt.NDArray[np.bool_]
     fetched: Mapping[str, tf.Tensor | Array]
@@ -72,8 +72,8 @@ class LoopResult(NamedTuple):
             num_checked: number of checked variables.
             has_data: whether there was data for all requested steps.
         """
-        steps, losses = np.zeros(0, np.int64), np.zeros(0, np.float32)
-        return cls(global_step, has_data, steps, losses, finite=np.ones(num_checked, bool), fetched={})
+        global_steps, losses = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        return cls(global_step, has_data, global_steps, losses, finite=np.ones(num_checked, bool), fetched={})
 
 
 def _list_always_run(traced: TracedModel) -> list[tf.Operation]:
@@ -145,10 +145,10 @@ class TrainStep(Step, abc.ABC):
     def _find_counting_operations(self) -> list[tf.Operation]:
         """Return the operations of a step that can change the global step, a variable of every model."""
         (handle_name,) = (info.handle_name for info in self.saved if info.name == "global_step")
-        needed = find_needed_operations(_list_always_run(self._traced))
+        needed_operations = find_needed_operations(_list_always_run(self._traced))
         return [
             operation
-            for operation in needed
+            for operation in needed_operations
             if is_effect(operation) and any(tensor.name == handle_name for tensor in operation.inputs)
         ]
 

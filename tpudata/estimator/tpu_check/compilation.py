@@ -131,7 +131,7 @@ class StepParts:
             results: tensors that the part returns.
             updates: operations that the part runs for their effect.
             cut_tensors: tensors that are passed to the part, in place of cut operations' results.
-            skipped: operations that do not run: `cut` and those that cannot run without them.
+            skipped: operations that do not run: `cut` and the operations that cannot run without them.
             cut: operations that were cut out of the step.
             is_whole: whether the part is the whole step, except for string arguments.
         """
@@ -202,7 +202,7 @@ def compile_step(
         The part that XLA compiles; None if an error names no further operation, or after _MAX_PROBLEMS rejected operations.
     """
     # XLA's errors may name an operation inside of a function; cut out the operation that calls the function.
-    outermost = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
+    outer_operations = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
     cut = set(unsupported_operations)
     start = time.monotonic()
     for _ in range(_MAX_PROBLEMS):
@@ -216,8 +216,8 @@ def compile_step(
                 time.monotonic() - start,
             )
             return part
-        named_operations = [name for name in texts.find_nodes(error, SCOPE) if name in outermost]
-        culprit = next((outermost[name] for name in named_operations if outermost[name] not in cut), None)
+        names = [name for name in texts.find_nodes(error, SCOPE) if name in outer_operations]
+        culprit = next((outer_operations[name] for name in names if outer_operations[name] not in cut), None)
         what = texts.find_xla_reason(error, SCOPE)
         fix = next((fix for pattern, fix in _FIXES if pattern.search(error)), OTHER_OPERATIONS)
         if culprit is None:
@@ -226,7 +226,7 @@ def compile_step(
         cut.add(culprit)
         # Shapes that depend on the data have been reported already.
         if all(map(is_known, (*culprit.inputs, *culprit.outputs))):
-            report(find_code_line(culprit), f"XLA, on {culprit.type} {named_operations[0]!r}: {what}", fix)
+            report(find_code_line(culprit), f"XLA, on {culprit.type} {names[0]!r}: {what}", fix)
     return None
 
 

@@ -11,7 +11,7 @@ from tpudata.estimator.feeding.deployment import Deployment
 from tpudata.estimator.feeding.signature import list_leaves, split_element
 from tpudata.tensor_types import Specs
 
-# Dtypes that a TPU does not have, and those that it computes slowly.
+# Dtypes that a TPU does not have, and dtypes that it computes slowly.
 _ABSENT_DTYPES = (tf.string, tf.complex128, tf.variant, tf.resource)
 _SLOW_DTYPES = (tf.int64, tf.uint64, tf.float64)
 
@@ -36,8 +36,8 @@ def check_input(
     if deployment.mode == ModeKeys.PREDICT:  # model_fn gets no labels.
         specs, axes = (specs[0], None), (axes[0], None)
     # tf.nest passes no paths, so the leaves are numbered to find theirs.
-    count = itertools.count()
-    leaf_indices = tf.nest.map_structure(lambda _: next(count), specs)
+    next_indices = itertools.count()
+    leaf_indices = tf.nest.map_structure(lambda _: next(next_indices), specs)
     paths = {leaf_index: path for path, leaf_index in list_leaves(leaf_indices)}
 
     def make_core_spec(leaf_index: int, spec: tf.TensorSpec | None, axis: int) -> tf.TensorSpec | None:
@@ -90,14 +90,14 @@ def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployme
             "batch the dataset; pass a number that is the same for all in params",
         )
         return shape
-    size, rows = deployment.batch_size, shape[axis]
-    if rows is None and deployment.mode != ModeKeys.PREDICT:  # PREDICT pads short batches.
+    size, num_rows = deployment.batch_size, shape[axis]
+    if num_rows is None and deployment.mode != ModeKeys.PREDICT:  # PREDICT pads short batches.
         report(
             path,
             f"it has the shape {spec.shape}: the number of rows in a batch is not static",
             "use batch(..., drop_remainder=True), or tpudata.make_input_fn, which pads the last batch with rows of weight 0",
         )
-    elif rows is not None and rows != size:
+    elif num_rows is not None and num_rows != size:
         report(
             path,
             f"it has the shape {spec.shape} instead of params['batch_size']={size} rows",

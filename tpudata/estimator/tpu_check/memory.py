@@ -23,8 +23,8 @@ _NOT_STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze",
 def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: Report) -> None:
     """Report a finding if a device has too little memory for the variables and its part of the batch.
 
-    The size of these is a lower bound. Only the TPU's compiler knows how much the step needs in addition: XLA fuses operations, so
-    the sum of the tensors that are alive at once may be many times too high.
+    Their size is a lower bound. Only the TPU's compiler knows how much the step needs in addition: XLA fuses operations, so
+    the sum of the tensors that are alive together may be many times too high.
 
     Args:
         graph: graph of the step.
@@ -58,11 +58,11 @@ def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: R
 
 def check_next_batches(cost: StepCost, report: Report) -> None:
     """Report a loop that fits a device, but not together with the batches of the next one."""
-    total, device = cost.compiled.hbm + cost.next_batches, cost.tpu.chip.device_hbm
-    if total > device:
+    needed_bytes, device_bytes = cost.compiled.hbm + cost.next_batches, cost.tpu.chip.device_hbm
+    if needed_bytes > device_bytes:
         what = (
             f"a loop of steps takes {memory_text(cost.compiled.hbm)} and the batches of the next one "
-            f"{memory_text(cost.next_batches)}, and a device of {cost.tpu.name} has {memory_text(device)}"
+            f"{memory_text(cost.next_batches)}, and a device of {cost.tpu.name} has {memory_text(device_bytes)}"
         )
         report("memory of a device", what, MEMORY_FIX, is_rejected=False)
 

@@ -1,4 +1,4 @@
-"""Rehearsal of the operations: list those of a step, and find those that a TPU lacks."""
+"""Rehearsal of the operations: list the operations of a step, and find the ones that a TPU lacks."""
 
 import dataclasses
 import functools
@@ -66,9 +66,11 @@ class StepGraph:
         self.blueprint = blueprint
         self.tensors = list(roots.tensors)
         self.updates = list(roots.updates)
-        needed = Replay(blueprint, self.tensors, self.updates).operations
+        needed_operations = Replay(blueprint, self.tensors, self.updates).operations
         # In the order of creation, which the set does not have.
-        self.operations = [operation for operation in blueprint.graph.get_operations() if operation in needed]
+        self.operations = [
+            operation for operation in blueprint.graph.get_operations() if operation in needed_operations
+        ]
 
     def iterate_nested(self, operation: tf.Operation) -> Iterator[tf.Operation]:
         """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
@@ -99,9 +101,9 @@ def _list_functions(operation: tf.Operation) -> list[str]:
 
 def find_code_line(operation: tf.Operation) -> str:
     """Return the "FILE:LINE" of the program that made an operation; the operation's name if the line is unknown."""
-    original = getattr(operation, "_original_op", None)  # Set in gradients: the operation of the forward pass.
-    if original is not None:
-        return find_code_line(original)
+    forward_operation = getattr(operation, "_original_op", None)  # Set in gradients: the operation of the forward pass.
+    if forward_operation is not None:
+        return find_code_line(forward_operation)
     for frame in reversed(operation.traceback or ()):
         # "<" begins the names of code without a file, such as "<string>".
         if not frame.filename.startswith(("<", *_list_library_folders())):
@@ -120,10 +122,10 @@ def _list_library_folders() -> tuple[str, ...]:
 
 
 def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
-    """Report the operations of a step that a TPU rejects, and those at which a dynamic shape or float64 begins.
+    """Report the operations of a step that a TPU rejects, and the operations at which a dynamic shape or float64 begins.
 
     Returns:
-        Operations of the outermost graph that a TPU rejects, or that contain such an operation.
+        Operations of the outermost graph that a TPU rejects, or that contain a rejected operation.
     """
     unsupported_operations: set[tf.Operation] = set()
     # Types of the rejected operations by (line of the program, reason, fix).
@@ -175,8 +177,8 @@ def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
             "use tf.compat.v1.summary, which is written between two loops, or host_call of TPUEstimatorSpec",
         )
     dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
-    # XLA drops assertions with their texts. Operations inside a loop or condition are checked one by one, so the loop or condition
-    # as a whole may pass strings.
+    # XLA drops assertions with their messages. Operations inside a loop or condition are checked one by one, so the loop or
+    # condition as a whole may pass strings.
     if tf.string in dtypes and operation_type not in ("Assert", *_LOOPS):
         return (
             "works on strings, which a TPU does not have",
@@ -225,7 +227,7 @@ def _allows_dtypes(operation: tf.Operation, constraints: _Constraints) -> bool:
 
 
 def _find_dynamic_shape(operation: tf.Operation) -> str | None:
-    """Return the unknown shape of an operation's output, as text, if all its inputs have known shapes; otherwise None.
+    """Return the unknown shape of an operation's output, as a string, if all its inputs have known shapes; otherwise None.
 
     So a dynamic shape is found where it begins, and not in all the operations that follow.
     """

@@ -83,13 +83,13 @@ def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
     Raises:
         UsageError: num_shards is not the slice's number of devices.
     """
-    shards = runtime.config.tpu_config.num_shards
+    num_shards = runtime.config.tpu_config.num_shards
     if tpu is None:
-        return shards or _DEFAULT_CORES
-    if shards not in (None, tpu.replicas):
+        return num_shards or _DEFAULT_CORES
+    if num_shards not in (None, tpu.replicas):
         raise UsageError(
-            f"tpu={tpu.name!r}: TPUConfig(num_shards={shards}) is for another TPU (got {shards}, expected {tpu.replicas} devices). "
-            "Omit num_shards."
+            f"tpu={tpu.name!r}: TPUConfig(num_shards={num_shards}) is for another TPU (got {num_shards}, expected {tpu.replicas} "
+            "devices). Omit num_shards."
         )
     return tpu.replicas
 
@@ -127,8 +127,8 @@ class _ModeRehearsal:
             self._report("batch size", str(error))
             # Go on with the next size that can be split.
             size = math.ceil((size or 1) / cores) * cores
-        sizes = {**user_model.batch_sizes, mode: size}
-        self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=sizes), lambda: topology)
+        batch_sizes = {**user_model.batch_sizes, mode: size}
+        self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=batch_sizes), lambda: topology)
 
     def _report(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
         """Add a finding; arguments as in Finding."""
@@ -195,8 +195,8 @@ class _ModeRehearsal:
 
         config = self._runtime.config.tpu_config
         # A loop that is limited by time may have any number of steps: 1000 are compiled, or as many as one stack of batches takes.
-        steps = _MAX_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
-        compilation = TPUCompilation(tpu, self._effort, steps).compile(parts, part, self._report)
+        max_steps = _MAX_STEPS if config.loop_seconds is not None else int(config.iterations_per_loop)
+        compilation = TPUCompilation(tpu, self._effort, max_steps).compile(parts, part, self._report)
         if compilation is not None:
             loop, compiled = compilation
             size = self._runtime.user_model.batch_sizes[self._mode]
@@ -319,7 +319,7 @@ def _find_ancestors(operation: tf.Operation) -> set[tf.Operation]:
 
 
 def _explain(error: Exception) -> tuple[str, str]:
-    """Return the text of a finding about an error of model_fn, metric_fn or host_fn, and the fix."""
+    """Return (what, fix) of a finding about an error of model_fn, metric_fn or host_fn."""
     if EAGER_CAPTURE.search(str(error)):
         return (
             "it uses a variable, or a layer with variables, that was made outside of it: no checkpoint would contain it, and no "

@@ -87,7 +87,7 @@ def raise_if_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None
         modes: rehearsed modes, for the log.
 
     Raises:
-        RehearsalError: a TPU would reject the program; the message lists all such findings.
+        RehearsalError: a TPU would reject the program; the message lists all rejected findings.
     """
     rejected = [finding for finding in findings if finding.is_rejected]
     slow = [finding for finding in findings if not finding.is_rejected]
@@ -113,7 +113,7 @@ def make_placeholder_metrics(rehearsal: Rehearsal, modes: Sequence[str], *, has_
     """
     findings = rehearsal.findings
     if not has_limit:
-        text = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
-        findings = (Finding(ModeKeys.TRAIN, "train", text, "pass one of them"), *findings)
+        what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
+        findings = (Finding(ModeKeys.TRAIN, "train", what, "pass one of them"), *findings)
     raise_if_rejected(findings, modes)
     return {**dict.fromkeys((*rehearsal.metrics, "loss"), np.float32(np.nan)), "global_step": np.int64(0)}

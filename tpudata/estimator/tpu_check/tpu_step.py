@@ -32,13 +32,13 @@ class TPUCompilation:
     Attributes:
         tpu: the slice.
         effort: a key of EFFORTS.
-        iterations: largest number of steps in a loop.
+        max_steps: largest number of steps in a loop.
         time_limit: seconds for one compilation; None for the effort's default.
     """
 
     tpu: TPUSlice
     effort: str
-    iterations: int
+    max_steps: int
     time_limit: float | None = None
 
     def compile(self, parts: StepParts, part: StepPart, report: Report) -> tuple[DeviceLoop, CompiledLoop] | None:
@@ -54,7 +54,7 @@ class TPUCompilation:
         """
         for _ in range(_MAX_REJECTED):
             try:
-                loop = _export_part(parts.traced, part, self.iterations)
+                loop = _export_part(parts.traced, part, self.max_steps)
                 compiled = self._compile(loop)
             except ModelFnValueError as error:
                 report("the step", str(error))
@@ -120,7 +120,7 @@ class TPUCompilation:
     def _rejects(self, parts: StepParts, part: StepPart) -> bool:
         """Return whether the compiler rejects a part; False if the part cannot be lowered for it."""
         try:
-            self._compile(_export_part(parts.traced, part, iterations=1))
+            self._compile(_export_part(parts.traced, part, max_steps=1))
         except ModelFnValueError:
             return False
         except CompilerError as error:
@@ -128,8 +128,8 @@ class TPUCompilation:
         return False
 
 
-def _export_part(traced: TracedModel, part: StepPart, iterations: int) -> DeviceLoop:
-    """Export the program that runs a part of a step: a loop of up to `iterations` whole training steps, otherwise one call.
+def _export_part(traced: TracedModel, part: StepPart, max_steps: int) -> DeviceLoop:
+    """Export the program that runs a part of a step: a loop of up to `max_steps` whole training steps, otherwise one call.
 
     Raises:
         ModelFnValueError: TensorFlow cannot lower the part.
@@ -141,5 +141,5 @@ def _export_part(traced: TracedModel, part: StepPart, iterations: int) -> Device
     is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
     infos = traced.blueprint.variables
     checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]
-    replicas = traced.num_replicas or 1
-    return export_loop(program, layout, replicas, part.num_batch_tensors, iterations if is_loop else None, checked)
+    num_replicas = traced.num_replicas or 1
+    return export_loop(program, layout, num_replicas, part.num_batch_tensors, max_steps if is_loop else None, checked)

@@ -46,7 +46,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         return operation.type.startswith(_UPDATES) and operation.name not in wrapped_updates
 
     batch_ops = {placeholder.op.name for placeholder in blueprint.placeholders}
-    unsynced = _find_diverging_updates(
+    unsynced_updates = _find_diverging_updates(
         blueprint,
         is_update,
         sources=batch_ops,
@@ -54,10 +54,10 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         always_diverges=_is_optimizer_update,
     )
     for info in blueprint.variables:
-        if info.trainable and info.name in unsynced:
+        if info.trainable and info.name in unsynced_updates:
             raise ModelFnValueError(
-                f"model_fn: {unsynced[info.name].name!r} changes the trainable variable {info.name!r} by an optimizer that is "
-                "not wrapped in CrossShardOptimizer (got an update from one replica's rows, expected one from those of all). "
+                f"model_fn: {unsynced_updates[info.name].name!r} changes the trainable variable {info.name!r} by an optimizer that "
+                "is not wrapped in CrossShardOptimizer (got an update from one replica's rows, expected one from those of all). "
                 "Wrap the optimizer, as CrossShardOptimizer(optimizer), which changes nothing on one device; make a variable "
                 "that no optimizer updates with trainable=False, and it gets the value of the first replica."
             )
@@ -163,11 +163,11 @@ def _has_diverging_input(operation: tf.Operation, diverging_ops: Collection[str]
 def _find_draws(graph: tf.Graph) -> set[str]:
     """Return the names of operations that draw random values, themselves or in a function that they call."""
     graph_def = graph.as_graph_def()
-    drawing = find_functions(graph_def, _is_draw)  # Names of functions, such as the branches of a condition.
+    drawing_functions = find_functions(graph_def, _is_draw)  # Such as branches of conditions.
     return {
         node.name
         for node in graph_def.node
-        if _is_draw(node) or any(name in drawing for name in list_called_functions(node))
+        if _is_draw(node) or any(name in drawing_functions for name in list_called_functions(node))
     }
 
 

@@ -66,6 +66,6 @@ def list_unused_updates(blueprint: Blueprint, fetched: Iterable[tf.Operation]) -
         fetched: operations that the step fetches.
     """
     updates = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
-    needed = find_needed_operations(fetched) if updates else ()
+    needed_operations = find_needed_operations(fetched) if updates else ()
     operations = (getattr(update, "op", update) for update in updates)  # The collection has tensors, too.
-    return [operation.name for operation in operations if operation not in needed]
+    return [operation.name for operation in operations if operation not in needed_operations]

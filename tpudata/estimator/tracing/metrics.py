@@ -20,16 +20,16 @@ class HostMetrics:
     Args:
         metric_fn: as in TPUEstimatorSpec.
         tensors: tensors of the scratch graph for metric_fn, as on one replica.
-        replicas: number of replicas whose tensors are concatenated along the first axis.
+        num_replicas: number of replicas whose tensors are concatenated along the first axis.
         seed: seed of random ops, or None.
     """
 
     def __init__(
-        self, metric_fn: Callable[..., Mapping[str, Metric]], tensors: Tensors, replicas: int, seed: int | None
+        self, metric_fn: Callable[..., Mapping[str, Metric]], tensors: Tensors, num_replicas: int, seed: int | None
     ) -> None:
         self._metric_fn = metric_fn
         self._seed = seed
-        specs = concatenate_specs(tensors, replicas)
+        specs = concatenate_specs(tensors, num_replicas)
         blueprint = trace_function(self._call_metric_fn, (specs,), seed)
         self.local = LocalVariables(blueprint, blueprint.variables)
         metrics = blueprint.result  # The result of metric_fn: metrics by name.

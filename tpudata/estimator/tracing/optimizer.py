@@ -149,7 +149,7 @@ def _reject_periodic_options(opt: Optimizer) -> None:
     """Reject options that act at every n-th step only: a Keras optimizer tests the step by `==`, which in a graph compares objects.
 
     Raises:
-        ModelFnValueError: such an option is set.
+        ModelFnValueError: one of these options is set.
     """
     options = ["gradient_accumulation_steps"]
     if getattr(opt, "use_ema", False):
@@ -172,7 +172,7 @@ def reject_other_cross_shard(blueprint: Blueprint) -> None:
     """Raise ModelFnValueError if model_fn uses TensorFlow's CrossShardOptimizer.
 
     Raises:
-        ModelFnValueError: model_fn uses it. Outside of TensorFlow's TPU system, that optimizer sums gradients without the mean, and
+        ModelFnValueError: model_fn uses it. Outside of TensorFlow's TPU system, this optimizer sums gradients without the mean, and
             its operation has no kernel for CPUs.
     """
     for operation in blueprint.graph.get_operations():

@@ -79,18 +79,18 @@ class ReplicaValues:
         return tensors
 
 
-def concatenate_specs(tensors: Tensors, replicas: int) -> Specs:
+def concatenate_specs(tensors: Tensors, num_replicas: int) -> Specs:
     """Return the specs of the tensors of all replicas, concatenated along their first axis; scalars keep their spec.
 
     Args:
         tensors: a structure of tensors of one replica.
-        replicas: number of replicas.
+        num_replicas: number of replicas.
     """
 
     def concatenate(tensor: tf.Tensor) -> tf.TensorSpec:
         shape = tensor.shape
         if shape.rank:
-            shape = [None if shape[0] is None else shape[0] * replicas, *shape[1:]]
+            shape = [None if shape[0] is None else shape[0] * num_replicas, *shape[1:]]
         return tf.TensorSpec(shape, tensor.dtype)
 
     return tf.nest.map_structure(concatenate, tensors)

@@ -52,7 +52,7 @@ class Checkpointing:
         events: event file, which is flushed with each checkpoint.
         start: checkpoint that training begins with, or None.
         saver: the scaffold's `tf.compat.v1.train.Saver`, which writes the files; or None.
-        hooks: hooks of the training, including those that do not run in this process.
+        hooks: hooks of the training, including hooks that do not run in this process.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
         follower: work after each checkpoint; or None.
         termination: state of a requested termination.
@@ -213,7 +213,7 @@ class Checkpointing:
     def call_follower(self, checkpoint: Checkpoint) -> None:
         """Call the follower, which evaluates, with a written checkpoint; then load the trained values again."""
         if self._follower is not None:
-            with self._termination.exit_at_once():
+            with self._termination.exit_immediately():
                 self._follower.after_save(checkpoint)
             # An evaluation may have replaced the values of variables by averages.
             self._loader.restore(checkpoint)
@@ -231,7 +231,7 @@ class Checkpointing:
         """Let the follower handle the last checkpoint, unless SIGTERM ends the training."""
         if self._follower is None or self._termination.requested:
             return
-        with self._termination.exit_at_once():
+        with self._termination.exit_immediately():
             self._follower.finish()
         newest = checkpoints.find_latest(self._runtime.model_dir)
         if newest is not None:

@@ -19,13 +19,13 @@ class LoopValues(NamedTuple):
     """Values of a loop.
 
     Attributes:
-        steps: global step after each step that was done.
+        global_steps: global step after each step that was done.
         losses: losses of these steps.
         has_data: whether there was data for all requested steps.
         fetched: values (NumPy) fetched from the last step, by name of the tensor; {} if no step was done.
     """
 
-    steps: list[int]
+    global_steps: list[int]
     losses: list[float]
     has_data: bool
     fetched: dict[str, Array]
@@ -79,7 +79,7 @@ class DeviceLoops:
             iteration: the data.
             size: largest number of steps.
             fetches: tensors that the last step returns, and operations that it runs; if the summaries need a separate last step,
-                the step before that one runs these operations, too.
+                the step before it runs these operations, too.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
             with_summaries: whether to fetch the summaries of the last step, which may then run separately, as a single step.
 
@@ -95,9 +95,9 @@ class DeviceLoops:
         if not first_values.has_data or len(first_values.losses) < size - 1:
             return first_values
         last_values = self._run_steps(iteration, 1, fetches, feeds, with_summaries=True)
-        steps = [*first_values.steps, *last_values.steps]
+        global_steps = [*first_values.global_steps, *last_values.global_steps]
         losses = [*first_values.losses, *last_values.losses]
-        return LoopValues(steps, losses, last_values.has_data, first_values.fetched | last_values.fetched)
+        return LoopValues(global_steps, losses, last_values.has_data, first_values.fetched | last_values.fetched)
 
     def _run_steps(
         self,
@@ -132,4 +132,5 @@ class DeviceLoops:
             )
         self._finite_check.check_loop(self.global_step, losses, loop_result)
         fetched = {name: np.asarray(loop_result.fetched[name]) for name in fetch_names} if len(losses) else {}
-        return LoopValues(np.asarray(loop_result.steps).tolist(), losses.tolist(), bool(loop_result.has_data), fetched)
+        global_steps = np.asarray(loop_result.global_steps).tolist()
+        return LoopValues(global_steps, losses.tolist(), bool(loop_result.has_data), fetched)

@@ -61,7 +61,7 @@ def train(
             _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
             return None
         # Processes of a cluster end together, after the first loop.
-        with termination.exit_at_once() if peers.count == 1 else contextlib.nullcontext():
+        with termination.exit_immediately() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.make_feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.read_step())
             step = runtime.get_step(ModeKeys.TRAIN, feed.element_spec)
         assert isinstance(step, TrainStep)  # The class for this mode.
@@ -192,9 +192,9 @@ class _Training:
         self._loader.load(self._start)
         self._step.reset_local()
         self._loops.global_step = self._step.global_step
-        examples = count_examples(runtime, feed.element_spec)
+        num_examples = count_examples(runtime, feed.element_spec)
         self._progress = Progress(
-            self._events, self._summaries, runtime.config, examples, self.step, every_step=self._is_exact
+            self._events, self._summaries, runtime.config, num_examples, self.step, every_step=self._is_exact
         )
         self._checkpointing.begin(self.step)
         self._monitor.after_create_session()
@@ -220,7 +220,7 @@ class _Training:
             self._size.fit(len(values.losses), time.monotonic() - started)
             if values.losses:
                 last_loss = values.losses[-1]
-                self._progress.report(step_before, values.steps, values.losses, values.fetched)
+                self._progress.report(step_before, values.global_steps, values.losses, values.fetched)
                 if self._checkpointing.is_due(self.step):
                     self._finite_check.check_variables(self.step, last_loss)
                     self._listener_stops |= self._checkpointing.save(self.step)

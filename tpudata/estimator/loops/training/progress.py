@@ -25,9 +25,9 @@ def count_examples(runtime: Runtime, element_spec: Specs) -> int | None:
         return size
     # An element is (features, labels) or features, whose tensors have the same number of rows.
     sizes = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
-    rows = sizes.pop() if len(sizes) == 1 else None
+    num_rows = sizes.pop() if len(sizes) == 1 else None
     # Without a batch size, each process has one replica.
-    return None if rows is None else int(rows) * runtime.peers.count
+    return None if num_rows is None else int(num_rows) * runtime.peers.count
 
 
 class Progress:
@@ -37,7 +37,7 @@ class Progress:
         events: event file of model_dir.
         summaries: v1 summaries of model_fn.
         config: RunConfig with the intervals.
-        examples: number of rows in a step, or None if unknown.
+        num_examples: number of rows in a step, or None if unknown.
         step: step at which training begins.
         every_step: whether to report steps inside a loop, too, as without a TPU.
     """
@@ -47,14 +47,14 @@ class Progress:
         events: EventWriter,
         summaries: ModelSummaries,
         config: RunConfig,
-        examples: int | None,
+        num_examples: int | None,
         step: int,
         *,
         every_step: bool,
     ) -> None:
         self._events = events
         self._summaries = summaries
-        self._examples = examples
+        self._num_examples = num_examples
         self._every_step = every_step
         self._logging = Cadence(step, config.log_step_count_steps, at_first=True)
         self._summarising = Cadence(step, config.save_summary_steps, at_first=True)
@@ -82,22 +82,23 @@ class Progress:
         return log_end, due_step - ahead
 
     def report(
-        self, step_before: int, steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Array]
+        self, step_before: int, global_steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Array]
     ) -> None:
         """Write the log line and the summaries that are due, and warn of steps that did not count.
 
         Args:
             step_before: global step at which the loop began.
-            steps: global step after each step of the loop.
+            global_steps: global step after each step of the loop.
             losses: losses of these steps.
             fetched: NumPy values fetched from the last step, by name.
         """
-        starts = [step_before, *steps[:-1]]
-        self._warn_of_stalls(sum(start == step for start, step in zip(starts, steps, strict=True)), steps)
-        last_position = len(steps) - 1
+        starts = [step_before, *global_steps[:-1]]
+        num_stalls = sum(start == step for start, step in zip(starts, global_steps, strict=True))
+        self._warn_of_stalls(num_stalls, global_steps)
+        last_position = len(global_steps) - 1
         # On a TPU, summaries come at the ends of loops.
-        for position in range(len(steps)) if self._every_step else (last_position,):
-            step = steps[position]
+        for position in range(len(global_steps)) if self._every_step else (last_position,):
+            step = global_steps[position]
             is_due = self._summarising.is_due(self._expected_step if self._every_step else step)
             # TensorFlow's hook reads the step again only for summaries; otherwise it adds 1 to the step before.
             self._expected_step = (step if is_due else starts[position] + 1) + 1
@@ -106,7 +107,7 @@ class Progress:
                 self._summarising.restart(step)
                 if position == last_position:  # Only the last step's values are fetched.
                     self._summaries.write(step, fetched, self._events)
-        step = steps[-1]
+        step = global_steps[-1]
         if self._logging.is_due(step):
             # The first log line has no rates: they would include compilation.
             rates = {} if self._logged_step is None else self._compute_rates(step)
@@ -115,17 +116,22 @@ class Progress:
                 self._events.write_scalars(step, rates)
             self._logging.restart(step)
 
-    def _warn_of_stalls(self, stalls: int, steps: Sequence[int]) -> None:
-        """Warn, five times at most, of steps that did not change the global step."""
-        if not stalls or not self._remaining_warnings:
+    def _warn_of_stalls(self, num_stalls: int, global_steps: Sequence[int]) -> None:
+        """Warn, five times at most, of steps that did not change the global step.
+
+        Args:
+            num_stalls: number of these steps in the last loop.
+            global_steps: global step after each step of the loop.
+        """
+        if not num_stalls or not self._remaining_warnings:
             return
         self._remaining_warnings -= 1
         _log.warning(
             "%d of the last %d steps left the global step as it was (now %d). A loss scale that skips an update and the "
             "accumulation of gradients do so; else pass global_step=tf.compat.v1.train.get_global_step() to the optimizer.%s",
-            stalls,
-            len(steps),
-            steps[-1],
+            num_stalls,
+            len(global_steps),
+            global_steps[-1],
             "" if self._remaining_warnings else " Further such steps are not reported.",
         )
 
@@ -138,7 +144,7 @@ class Progress:
         """Return the speeds since the last log line, by tag; examples per second only if the batch size is known."""
         speed = self._logging.compute_speed(step)
         rates = {"global_step/sec": speed}
-        return rates if self._examples is None else {**rates, "examples/sec": speed * self._examples}
+        return rates if self._num_examples is None else {**rates, "examples/sec": speed * self._num_examples}
 
     def _log(self, step: int, loss: float, rates: Mapping[str, float]) -> None:
         """Log the loss and the rates of a step."""

@@ -26,31 +26,31 @@ class Termination:
 
     def __init__(self) -> None:
         self.requested = False
-        self._exits_at_once = False
+        self._exits_immediately = False
 
     @contextlib.contextmanager
-    def exit_at_once(self) -> Iterator[None]:
-        """End the process at once on a request that came before the context or comes inside it.
+    def exit_immediately(self) -> Iterator[None]:
+        """End the process immediately on a request that came before the context or comes inside it.
 
         Callers use it while all trained values are saved.
 
         Raises:
             SystemExit: with EXIT_CODE, after a request.
         """
-        self._exits_at_once = True
+        self._exits_immediately = True
         try:
             self._end_if_requested()
             yield
         finally:
-            self._exits_at_once = False
+            self._exits_immediately = False
 
     def _end_if_requested(self) -> None:
-        """Raise SystemExit if an end is requested and allowed at once."""
-        if self.requested and self._exits_at_once:
+        """Raise SystemExit if an end is requested and allowed immediately."""
+        if self.requested and self._exits_immediately:
             raise SystemExit(EXIT_CODE)
 
     def receive(self, signal_number: int, frame: FrameType | None) -> None:
-        """Handle SIGTERM; the second one ends the process at once."""
+        """Handle SIGTERM; the second one ends the process immediately."""
         del signal_number, frame
         if self.requested:
             os._exit(TERMINATED)
@@ -60,12 +60,12 @@ class Termination:
 
 @contextlib.contextmanager
 def handle_sigterm() -> Iterator[Termination]:
-    """Let SIGTERM request the end of the training in this context, and a second SIGTERM end the process at once.
+    """Let SIGTERM request the end of the training in this context, and a second SIGTERM end the process immediately.
 
     If the program has set a handler, or this is not its main thread, nothing changes.
 
     Raises:
-        SystemExit: with EXIT_CODE, after a request: at the end of the context, or inside `Termination.exit_at_once`.
+        SystemExit: with EXIT_CODE, after a request: at the end of the context, or inside `Termination.exit_immediately`.
     """
     termination = Termination()
     is_main = threading.current_thread() is threading.main_thread()
