@@ -149,12 +149,14 @@ def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
         order = TrainingOrder.make(Chunks.cut([records // 8] * 8, chunk), BATCH, window, 1)
         permutations = {name: _list_order(order, steps)}
         if (pieces_window := max(2048, PIECES_WINDOW // size)) < records:
-            # As from an object store: shards of 100 MB, read in at most 32 lanes. At each of the `lanes - 1` cuts between
+            # As from an object store: shards of 100 MB, read in at most 32 lanes. At each of the `num_lanes - 1` cuts between
             # lanes, about 2.9 MB are fetched twice, which may cost 3 % of the bytes in all.
-            lanes = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
+            num_lanes = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
             pieces = Chunks.cut([records], 10**8 // size)
-            streams = StreamOrder.make_lanes(pieces, BATCH, pieces_window, 1, lanes=lanes, max_run=10**6 // size)
-            permutations[f"  in pieces, {lanes} lanes"] = _list_order(streams, steps)
+            streams = StreamOrder.make_lanes(
+                pieces, BATCH, pieces_window, 1, num_lanes=num_lanes, max_run=10**6 // size
+            )
+            permutations[f"  in pieces, {num_lanes} lanes"] = _list_order(streams, steps)
         permutations["  RecordSource.shuffle"] = _list_source_order(records, size)
         permutations["  true permutation"] = np.random.default_rng(0).permutation(records)
         for label, numbers in permutations.items():
@@ -181,7 +183,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
         # Spans are ranges of records; item 1 of the result has the numbers of all their records.
         read = order.list_spans(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
     # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
-    read = read.rebatch(len(slots) * order.turns)
+    read = read.rebatch(len(slots) * order.turns_per_block)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
         lambda block, records: tf.gather(records, order.find_row_positions(slots, block))
     )

@@ -90,7 +90,7 @@ class InputFn:
             spec: spec of the tensor; a `batch_transform` may have put another tensor there.
         """
         axis = self._row_axes.get(path, 0)
-        # A tensor without such an axis is not the transposed one.
+        # If the tensor lacks this axis, it is not the transposed one.
         return axis if axis < (spec.shape.rank or 0) else 0
 
     def __call__(

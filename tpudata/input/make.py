@@ -119,7 +119,7 @@ def make_input_fn(
             stored, and at least 1,024 if these fit 1 GiB. If all fit, an epoch is a true permutation. Otherwise chunks
             (0.5 to 1 MB; tokens: 2 to 4 MB; gzip: at least 64 records) are permuted, the permuted order is cut into up to 32
             lanes that are read side by side, and the records of each lane are shuffled within its share of the window.
-        num_epochs: training ends after so many epochs, with the last whole batch; None for no end.
+        num_epochs: number of epochs after which training ends, with the last whole batch; None for no end.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all random steps; with `crop`, images stay encoded. True for memory,
             "auto" for memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
