@@ -88,7 +88,7 @@ def list_names() -> dict[str, set[str]]:
 
 
 def list_parameters(function: Any) -> set[str]:
-    """Return the names of a function's parameters, without `*args` and such; empty for a value without a signature."""
+    """Return the names of a function's parameters, without `*args` and `**kwargs`; empty for a value without a signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -101,7 +101,7 @@ def list_parameters(function: Any) -> set[str]:
 
 
 def format_file() -> str:
-    """Return the text of the file: a line for each section and module."""
+    """Return the content of the file: a line for each section and module."""
     lines = []
     for section, dotted_names in list_names().items():
         names_by_module: dict[str, list[str]] = defaultdict(list)
