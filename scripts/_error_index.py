@@ -144,7 +144,7 @@ def format_page() -> str:
 
 
 def _make_sort_key(message: Message) -> tuple[str, Message]:
-    """Return a key that sorts messages by their words without a leading place, and those with equal words by all their fields."""
+    """Return a key that sorts messages by their words without a leading place, then by all their fields."""
     return re.sub(r"\W+", " ", _PLACE.sub("", message.problem)).strip().lower(), message
 
 

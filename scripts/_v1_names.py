@@ -66,7 +66,7 @@ def find_attribute(module: Any, name: str) -> Any:
 
 
 def list_names() -> dict[str, set[str]]:
-    """Return the names in each section of the file, by the title of the section; those in `keyword` are FUNCTION.PARAMETER."""
+    """Return the names in each section of the file, by the title of the section; names in `keyword` are FUNCTION.PARAMETER."""
     tf = importlib.import_module("tensorflow")
     omitted_prefixes = (*(f"{module}." for module in OMITTED_MODULES), NUMPY)
     v1, v2 = (

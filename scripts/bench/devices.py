@@ -1,4 +1,4 @@
-"""Host work of training on several devices: the engine's steps next to a step of JAX with as many arrays.
+"""Host work of training on several devices: the engine's steps next to a step of JAX with the same number of arrays.
 
     python scripts/bench/devices.py [--arrays N ...] [--devices N ...] [--loop N] [--steps N] [--rounds N]
 

@@ -109,8 +109,8 @@ class InputFn:
                 context of TensorFlow's TPUEstimator.
             input_context: a `tf.distribute.InputContext`; the batch size is then that of a replica.
             start_step: number of global batches that are done.
-            host_index: index of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which
-                each host gets an equal share.
+            host_index: index of this host, such as `jax.process_index()`. The batch size is then the global batch's, and
+                each host gets an equal share of it.
             host_count: number of hosts.
 
         Raises:

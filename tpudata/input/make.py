@@ -70,7 +70,7 @@ def make_input_fn(
     records and 0 for padding.
 
     On several hosts, each feeds its rows of a global batch, for any number of shards. With `host_index=` and `host_count=` B is
-    the global batch, of which each host gets an equal share. With a `tf.distribute.InputContext` the
+    the global batch, and each host gets an equal share of it. With a `tf.distribute.InputContext` the
     global batch has B rows for each of its `num_replicas_in_sync`; with the context of TensorFlow's TPUEstimator in
     `params["context"]`, B rows for each call of input_fn. The records of a global batch depend on the seed, its number and its
     size, not on the number of hosts. In evaluation all hosts have the same number of batches; some may be padding only.
@@ -88,7 +88,7 @@ def make_input_fn(
         pad: entries to feed of lists whose length varies, by the name of a feature, or by a pattern for several:
             `{"image/object/*": 100, "caption": tpudata.Pad(5, cut=True)}`. They are fed under their full names, [B, entries, ...],
             filled up with 0, 0.0 or b"", next to the number of real ones, int32 [B], under the name without wildcards:
-            `image/object/count`, `caption/count`. The features of a pattern have as many entries in each record; boxes and
+            `image/object/count`, `caption/count`. In a record, the features of a pattern have equally many entries; boxes and
             points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
             `Pad` cuts it. None in place of a number stands for the length of the dataset's longest list; lists that are fed without
             a key here are padded to this length, too, if the manifest has it.

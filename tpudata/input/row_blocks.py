@@ -41,7 +41,7 @@ class RowBlocks:
     num_blocks: int
 
     def place(self, name: str, blocks: Sequence[Array], axis: int) -> jax.Array:
-        """Return the global array of a tensor, to which each process gives its blocks of rows.
+        """Return the global array of a tensor, made of the blocks of rows that each process passes.
 
         Args:
             name: path of the tensor for messages.
@@ -138,7 +138,7 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
     # An array of one row for each part: the row of a device is its part.
     device_rows = by_rows.addressable_devices_indices_map((num_parts,)).values()
-    # Without axes there is one part, of which all devices have copies.
+    # Without axes there is one part, and all devices have copies of it.
     process_parts = {row_slice.indices(num_parts)[0] for (row_slice,) in device_rows} if axes else {0}
     # The largest blocks that have parts of this process alone.
     sizes = range(1, len(process_parts) + 1)

@@ -55,7 +55,7 @@ class Reading:
 
         Args:
             piece_memory: bytes of memory that a piece takes while it is read.
-            free: free memory in bytes, of which pieces take a quarter if `memory` is None; None if unknown.
+            free: free memory in bytes; pieces take a quarter of it if `memory` is None. None if unknown.
         """
         memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
         num_reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))

@@ -76,7 +76,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
-        UsageError: the flag's value has another form; or the parameter's is not YAML, or JSON lacks it, such as a date or infinity.
+        UsageError: the flag's value has another form; or the parameter's value is not YAML, or JSON lacks it, such as a date.
         MissingExtraError: PyYAML is not installed.
     """
     name, equals, value = text.partition("=")

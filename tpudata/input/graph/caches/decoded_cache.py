@@ -1,4 +1,4 @@
-"""Cache of decoded records in files: a dataset with as many records in as many shards, each record an Example of raw bytes."""
+"""Cache of decoded records in files: a dataset with the same numbers of records and shards, each record an Example of raw bytes."""
 
 from __future__ import annotations
 

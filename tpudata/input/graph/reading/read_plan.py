@@ -205,8 +205,8 @@ class ReadPlan:
             # A read is up to twice chunk_bytes. An offset inside a record counts as its start.
             new_cuts = self.sizes.find_records(np.arange(begin, end, 2 * self.chunk_bytes))
             # Compressed blocks are not cut.
-            block = self.block_records or 1
-            new_cuts = first + (new_cuts - first) // block * block
+            block_records = self.block_records or 1
+            new_cuts = first + (new_cuts - first) // block_records * block_records
             cuts.append(new_cuts[(new_cuts > first) & (new_cuts < stop)])
         firsts = np.unique(np.concatenate(cuts))
         # Each chunk ends where the next one begins.

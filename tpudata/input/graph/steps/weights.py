@@ -95,7 +95,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
 
 
 def takes_weights(element: Element) -> bool:
-    """Return whether the features of an element are a dict, to which weights can be added.
+    """Return whether the features of an element are a dict, so that weights can be added to it.
 
     Raises:
         FeatureError: a feature is already called "weights".
