@@ -74,7 +74,7 @@ SUPPORTED_KINDS = {
     "tf_models": _PICTURE_KINDS,
 }
 # Number of pictures, and of documents.
-INPUTS = 60
+INPUT_COUNT = 60
 # Features of the objects of a picture, below `image/object/`.
 OBJECT_PARTS = ("bbox/ymin", "bbox/ymax", "bbox/xmin", "bbox/xmax", "area", "class/label", "class/text", "is_crowd")
 
@@ -261,7 +261,7 @@ def write_rows(path: Path) -> None:
             "text": f"{number}: {' '.join(dice.choices(words, k=dice.randrange(4)))}",
             "label": CLASSES[number % 3],
         }
-        for number in range(INPUTS)
+        for number in range(INPUT_COUNT)
     ]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
@@ -276,7 +276,7 @@ def draw_pictures(folder: Path) -> None:
     dice, lines = random.Random(0), []
     boxes = Boxes()
     classes = ("cat", "dog", "eel", "grüne Ente")
-    for number in range(INPUTS):
+    for number in range(INPUT_COUNT):
         label = number % 4
         mode = "L" if number % 5 == 0 else "RGB"
         file_format = "PNG" if number % 3 == 0 else "JPEG"

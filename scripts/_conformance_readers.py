@@ -1,7 +1,7 @@
 """Reads a dataset with one library's own reader: `python _conformance_readers.py READER FOLDER KIND` prints a JSON object a record.
 
 Each function only uses its library, not tpudata, which need not be installed. A record has the features of the KIND of dataset: the
-SHA-256 of `image/encoded`, and other features as numbers, text and lists of numbers.
+SHA-256 of `image/encoded`, and other features as numbers, strings and lists of numbers.
 """
 
 from __future__ import annotations

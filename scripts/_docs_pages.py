@@ -26,7 +26,7 @@ _ROOT_FILES = {"reference/changelog.md": "CHANGELOG.md", "reference/contributing
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the generated pages to those of docs/, and return all."""
+    """Add the generated pages to the pages of docs/, and return all."""
     texts = {page: _adapt_links(page, (ROOT / name).read_text(encoding="utf-8")) for page, name in _ROOT_FILES.items()}
     texts["reference/commands.md"] = format_commands_page()
     for page, text in texts.items():

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "errors.md"
-# Classes whose texts are messages: errors, defects that verify lists, findings of a rehearsal, lines of tpudata doctor.
+# Classes whose string arguments are messages: errors, defects that verify lists, findings of a rehearsal, lines of tpudata doctor.
 CLASSES = (
     *("UsageError", "SourceError", "BadRecordError", "OutputError"),
     *("StorageError", "StorageUnavailableError", "ServiceError", "DatasetError", "CorruptionError", "FeatureError"),
@@ -25,7 +25,7 @@ CLASSES = (
     *("ClusterError", "ClusterConfigError", "TPUConnectionError", "NonFiniteError", "BatchSizeError"),
     *("RehearsalError", "Defect", "Finding", "DoctorLine"),
 )
-# Functions and classes that take the text of a message, and the class from CLASSES that the message then has.
+# Functions and classes that take a message, and the class from CLASSES that the message then has.
 MAKERS = {
     "reject": "BadRecordError",
     "DocumentError": "BadRecordError",
@@ -69,7 +69,7 @@ CHECKS = {
     "require_positive_int": Check("{0}({1}=...) must be a positive int, got {2}", "TypeError"),
     "require_flag": Check("{0}({1}=...) must be a bool, got {2}", "TypeError"),
 }
-# Classes of Python, whose texts are messages in the rooms that raise the same classes as TensorFlow's TPUEstimator.
+# Classes of Python. Their arguments are messages in the rooms that raise the same classes as TensorFlow's TPUEstimator.
 PLAIN = ("ValueError", "TypeError")
 # Folders of each section of the page; a file is in the first section that has it.
 SECTIONS = {
@@ -80,7 +80,7 @@ SECTIONS = {
     "Training": ("tpudata/train/", "tpudata/models/", "tpudata/estimator/", "tpudata/devices/"),
     "Commands and installation": ("tpudata/",),
 }
-# Texts of fewer literal words are parts of other messages.
+# Strings of fewer literal words are parts of other messages.
 MIN_WORDS = 3
 # Place at the beginning of a message that is only a value; it does not count for the order.
 _PLACE = re.compile(r"^(?:(?:…|[A-Z_]+): )+")
@@ -144,7 +144,7 @@ def format_page() -> str:
 
 
 def _make_sort_key(message: Message) -> tuple[str, Message]:
-    """Return a key that sorts messages by their words without a leading place, and those with equal words by all their fields."""
+    """Return a key that sorts messages by their words without a leading place, then by all their fields."""
     return re.sub(r"\W+", " ", _PLACE.sub("", message.problem)).strip().lower(), message
 
 
@@ -156,7 +156,7 @@ def _format_entry(message: Message) -> str:
 
 
 def _escape_prose(text: str) -> str:
-    """Return a text for Markdown: flags and names with _ as code, and no emphasis, links or HTML."""
+    """Return prose for Markdown: flags and names with _ as code, and no emphasis, links or HTML."""
     if "`" not in text:
         text = re.sub(r"(?<!`)(--[\w-]+(?:=[^\s,;)]+)?)", r"`\1`", text)
     text = _replace_outside_code(r"(?<!\w)(\w*_\w*(?:\([^)]*\))?)", r"`\1`", text)
@@ -164,13 +164,13 @@ def _escape_prose(text: str) -> str:
 
 
 def _replace_outside_code(pattern: str, replacement: str, text: str) -> str:
-    """Replace a pattern in the parts of a Markdown text that are not code."""
+    """Replace a pattern in the parts of Markdown that are not code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(pattern, replacement, part) for part in parts)
 
 
 def _find_constants(tree: ast.Module) -> dict[str, str]:
-    """Return the texts of a module's constants by name."""
+    """Return the values of a module's string constants by name."""
     return {
         target.id: node.value.value
         for node in tree.body
@@ -185,7 +185,7 @@ def _find_messages(path: Path, public_constants: Mapping[str, str]) -> Iterator[
 
     Args:
         path: the file.
-        public_constants: texts of the constants of all modules by name.
+        public_constants: values of the string constants of all modules by name.
     """
     raises_plain_errors = "estimator" in path.parts or "models" in path.parts
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -196,7 +196,7 @@ def _find_messages(path: Path, public_constants: Mapping[str, str]) -> Iterator[
         if isinstance(node, ast.ImportFrom) and node.module == "tpudata.checks"
         for alias in node.names
     }
-    # Texts of the local names at each node; ast.walk yields outer functions first.
+    # Strings of the local names at each node; ast.walk yields outer functions first.
     local_texts: dict[ast.AST, dict[str, str]] = {}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         texts = _find_local_texts(function, constants)
@@ -223,7 +223,7 @@ def _find_messages(path: Path, public_constants: Mapping[str, str]) -> Iterator[
 
 
 def _has_words(text: str) -> bool:
-    """Return whether a text has enough literal words for a message; names of values, in capitals, do not count."""
+    """Return whether a string has enough literal words for a message; names of values, in capitals, do not count."""
     return len(re.findall(r"[a-z]{2,}", re.sub(r"[A-Z_]{2,}", "", text))) >= MIN_WORDS
 
 
@@ -249,7 +249,7 @@ def _make_check_message(name: str, arguments: Sequence[ast.expr], texts_by_name:
     Args:
         name: name of the check.
         arguments: arguments of the call.
-        texts_by_name: texts of constants and local names.
+        texts_by_name: strings of constants and local names.
     """
     check = CHECKS[name]
     texts = []
@@ -270,7 +270,7 @@ def _format_literal(expression: ast.expr, constants: Mapping[str, str]) -> str:
 
     Args:
         expression: the expression.
-        constants: texts of constants by name, which replace their names.
+        constants: strings of constants by name, which replace their names.
     """
     if isinstance(expression, ast.Constant):
         return expression.value if isinstance(expression.value, str) else ""

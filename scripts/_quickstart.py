@@ -29,7 +29,7 @@ from tpudata.storage import storage_for
 ROOT = Path(__file__).resolve().parent.parent
 MIN_ACCURACY = 0.97
 TRAIN_STEPS = 600
-PREDICTIONS = 8
+PREDICTION_COUNT = 8
 # Seconds that a command may take to end after Ctrl-C before it is killed.
 GRACE_SECONDS = 10
 INTERRUPTED = 130
@@ -132,7 +132,7 @@ def run_steps_at(digits: str, dataset: str, model: str, lock: int) -> int:
     commands = {
         "Convert": convert,
         "Train and evaluate": [*train, "--train-steps", str(TRAIN_STEPS)],
-        "Predict": [*train, "--mode", "predict", "--num-predictions", str(PREDICTIONS)],
+        "Predict": [*train, "--mode", "predict", "--num-predictions", str(PREDICTION_COUNT)],
     }
     for title, command in commands.items():
         print(f"\n== {title}: {shlex.join(command)}", flush=True)
@@ -176,7 +176,7 @@ def write_digits(folder: Path) -> int:
 
     data = load_digits()
     pixels = (data.images * (255 / 16)).round().astype(np.uint8)
-    written = 0
+    written_count = 0
     for number, (image, label) in enumerate(zip(pixels, data.target, strict=True)):
         path = folder / str(label) / f"{number:04d}.png"
         encoded = io.BytesIO()
@@ -192,8 +192,8 @@ def write_digits(folder: Path) -> int:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        written += 1
-    return written
+        written_count += 1
+    return written_count
 
 
 def print_results(digits: str, dataset: str, model: str) -> float:
@@ -203,7 +203,7 @@ def print_results(digits: str, dataset: str, model: str) -> float:
     metrics = json.loads(storage.read(storage.join(model, "evaluation.json")))
     accuracy = float(metrics["accuracy"])
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
-    splits = ", ".join(f"{name} {count_text(split.records)}" for name, split in manifest.splits.items())
+    splits_text = ", ".join(f"{name} {count_text(split.records)}" for name, split in manifest.splits.items())
     print("\n== What was made")
     rows = [
         (
@@ -211,7 +211,7 @@ def print_results(digits: str, dataset: str, model: str) -> float:
             digits,
             f"{count_text(manifest.source.files)} PNG files, {bytes_text(manifest.source.bytes)}",
         ),
-        ("records", dataset, f"{count_text(manifest.records)} ({splits})"),
+        ("records", dataset, f"{count_text(manifest.records)} ({splits_text})"),
         ("shards", "", f"{len(shards)} TFRecord files, {bytes_text(sum(shard.bytes for shard in shards))}"),
         ("model", model, f"mnist_cnn after {count_text(metrics['global_step'])} steps of training"),
         (

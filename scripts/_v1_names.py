@@ -66,7 +66,7 @@ def find_attribute(module: Any, name: str) -> Any:
 
 
 def list_names() -> dict[str, set[str]]:
-    """Return the names in each section of the file, by the title of the section; those in `keyword` are FUNCTION.PARAMETER."""
+    """Return the names in each section of the file, by the title of the section; names in `keyword` are FUNCTION.PARAMETER."""
     tf = importlib.import_module("tensorflow")
     omitted_prefixes = (*(f"{module}." for module in OMITTED_MODULES), NUMPY)
     v1, v2 = (
@@ -88,7 +88,7 @@ def list_names() -> dict[str, set[str]]:
 
 
 def list_parameters(function: Any) -> set[str]:
-    """Return the names of a function's parameters, without `*args` and such; empty for a value without a signature."""
+    """Return the names of a function's parameters, without `*args` and `**kwargs`; empty for a value without a signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -101,7 +101,7 @@ def list_parameters(function: Any) -> set[str]:
 
 
 def format_file() -> str:
-    """Return the text of the file: a line for each section and module."""
+    """Return the content of the file: a line for each section and module."""
     lines = []
     for section, dotted_names in list_names().items():
         names_by_module: dict[str, list[str]] = defaultdict(list)

@@ -67,7 +67,7 @@ def read_glossary_words() -> dict[str, str]:
 
 
 def _list_files(names: Sequence[str]) -> Iterator[Path]:
-    """Yield the pages and modules with these names, and those in folders with them, without exempt ones."""
+    """Yield the pages and modules with these names, and all pages and modules in folders with these names, without exempt ones."""
     for name in names:
         path = ROOT / name
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

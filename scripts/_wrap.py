@@ -40,7 +40,7 @@ def wrap(text: str) -> str:
 
 
 def _wrap_lines(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a page, and each of its paragraphs and entries of lists as one wrapped text."""
+    """Yield the lines of a page, and each of its paragraphs and entries of lists as one wrapped string."""
     index, is_code = 0, False
     while index < len(lines):
         line = lines[index]

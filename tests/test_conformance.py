@@ -49,13 +49,13 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def due(datasets: dict[str, str], kind: str) -> dict[object, Any]:
     found: dict[object, Any] = CONFORMANCE.read_expected_records(kind, Path(datasets[kind]).parent.parent)
-    assert len(found) == CONFORMANCE.INPUTS
+    assert len(found) == CONFORMANCE.INPUT_COUNT
     return found
 
 
 def assert_equal(kind: str, records: Iterable[Any], expected: dict[object, Any]) -> None:
     found = CONFORMANCE.unpack_records(kind, records)
-    assert len(found) == CONFORMANCE.INPUTS
+    assert len(found) == CONFORMANCE.INPUT_COUNT
     key = CONFORMANCE.KEYS[kind]
     # The tfrecord package does not support lists of strings.
     missing = {name for record in found for name in expected[record[key]].keys() ^ record.keys()}

@@ -122,13 +122,13 @@ def main() -> None:
         report(inputs, folder, flags.rounds, flags.programs.split(","))
 
 
-def report(inputs: dict[int, Path], folder: Path, rounds: int, names: Sequence[str]) -> None:
+def report(inputs: dict[int, Path], folder: Path, round_count: int, names: Sequence[str]) -> None:
     """Run programs in turn, and print for each the cost of an image and of the start-up, its memory, and ratios of CPU times.
 
     Args:
         inputs: folders of pictures by their number, at least two.
         folder: folder for outputs.
-        rounds: number of rounds.
+        round_count: number of rounds.
         names: names of the programs.
     """
     small, large = min(inputs), max(inputs)
@@ -136,7 +136,7 @@ def report(inputs: dict[int, Path], folder: Path, rounds: int, names: Sequence[s
     image_clock: dict[str, list[float]] = {name: [] for name in names}
     startup_cpu: dict[str, list[float]] = {name: [] for name in names}
     memory = dict.fromkeys(names, 0.0)
-    for number in range(rounds):
+    for number in range(round_count):
         for name in names:
             small_cost, large_cost = (
                 measure(PROGRAMS[name], inputs[size], folder / f"out{number}{name}{size}") for size in (small, large)

@@ -1,4 +1,4 @@
-"""Host work of training on several devices: the engine's steps next to a step of JAX with as many arrays.
+"""Host work of training on several devices: the engine's steps next to a step of JAX with the same number of arrays.
 
     python scripts/bench/devices.py [--arrays N ...] [--devices N ...] [--loop N] [--steps N] [--rounds N]
 
@@ -73,12 +73,12 @@ def main() -> None:
         " engine  alike  bare"
     )
     for devices in flags.devices:
-        for arrays in flags.arrays:
+        for array_count in flags.arrays:
             for loop in (1, flags.loop):
                 for is_fed in (True, False):
                     _print_row(
                         devices,
-                        arrays,
+                        array_count,
                         loop,
                         flags.steps if loop == 1 else flags.steps // 5,
                         flags.rounds,
@@ -93,28 +93,28 @@ class _CallTime(NamedTuple):
     clock: float
 
 
-def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *, is_fed: bool) -> None:
+def _print_row(devices: int, array_count: int, loop: int, call_count: int, round_count: int, *, is_fed: bool) -> None:
     """Measure the sides with some devices and arrays, and print the results.
 
     Args:
         devices: number of devices.
-        arrays: number of arrays.
+        array_count: number of arrays.
         loop: number of steps in a call.
-        calls: number of calls in a round.
-        rounds: number of rounds.
+        call_count: number of calls in a round.
+        round_count: number of rounds.
         is_fed: whether stacks are read meanwhile; otherwise, all calls take the first stack, as the third side always does.
     """
     builders = (
-        lambda: _build_engine(devices, arrays, loop, is_fed=is_fed),
-        lambda: _build_jax(devices, arrays, loop, is_alike=True, is_fed=is_fed),
-        lambda: _build_jax(devices, arrays, loop, is_alike=False),
+        lambda: _build_engine(devices, array_count, loop, is_fed=is_fed),
+        lambda: _build_jax(devices, array_count, loop, is_alike=True, is_fed=is_fed),
+        lambda: _build_jax(devices, array_count, loop, is_alike=False),
     )
     sides, first_seconds = zip(*map(_build_and_call, builders), strict=True)
     # Three calls warm each side up.
     for side in sides:
         for _ in range(3):
             side()
-    times = [[_measure(side, calls) for side in sides] for _ in range(rounds)]
+    times = [[_measure(side, call_count) for side in sides] for _ in range(round_count)]
     # Milliseconds of a step, and ratios of the engine's CPU time to that of the other sides.
     by_side = list(zip(*times, strict=True))
     cpu = [1e3 / loop * statistics.median(call_time.cpu for call_time in side_times) for side_times in by_side]
@@ -125,7 +125,7 @@ def _print_row(devices: int, arrays: int, loop: int, calls: int, rounds: int, *,
     first = " ".join(f"{seconds:6.1f}" for seconds in first_seconds)
     stacks = "fed" if is_fed else "at hand"
     print(
-        f"{devices:>7} {arrays:>6} {loop:>4} {stacks:7} | {numbers} | {alike_ratio:8.2f}  {bare_ratio:8.2f} | {first}",
+        f"{devices:>7} {array_count:>6} {loop:>4} {stacks:7} | {numbers} | {alike_ratio:8.2f}  {bare_ratio:8.2f} | {first}",
         flush=True,
     )
 
@@ -138,12 +138,12 @@ def _build_and_call(build: Callable[[], Callable[[], Any]]) -> tuple[Callable[[]
     return side, time.process_time() - begin
 
 
-def _measure(side: Callable[[], Any], calls: int) -> _CallTime:
-    """Return the mean CPU time of this thread, and the mean time by the clock, of `calls` calls of a side."""
+def _measure(side: Callable[[], Any], call_count: int) -> _CallTime:
+    """Return the mean CPU time of this thread, and the mean time by the clock, of `call_count` calls of a side."""
     cpu, clock = time.thread_time(), time.perf_counter()
-    for _ in range(calls):
+    for _ in range(call_count):
         side()
-    return _CallTime((time.thread_time() - cpu) / calls, (time.perf_counter() - clock) / calls)
+    return _CallTime((time.thread_time() - cpu) / call_count, (time.perf_counter() - clock) / call_count)
 
 
 class _RepeatedStack(StackIteration):
@@ -161,12 +161,12 @@ class _RepeatedStack(StackIteration):
         return self._portion
 
 
-def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
+def _build_engine(devices: int, array_count: int, loop: int, *, is_fed: bool) -> Callable[[], Any]:
     """Return a function that runs a loop of the engine's steps.
 
     Args:
         devices: number of devices.
-        arrays: number of variables.
+        array_count: number of variables.
         loop: number of steps in a loop.
         is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first stack.
     """
@@ -179,7 +179,7 @@ def _build_engine(devices: int, arrays: int, loop: int, *, is_fed: bool) -> Call
             v1.get_variable(f"array_{number}", [_SIZE], initializer=v1.zeros_initializer()).assign_sub(
                 tf.fill([_SIZE], 0.1 * loss)
             )
-            for number in range(arrays)
+            for number in range(array_count)
         ]
         step = v1.train.get_global_step().assign_add(1)
         return TPUEstimatorSpec("train", loss=loss, train_op=tf.group(step, *changes))
@@ -202,12 +202,12 @@ def _make_feed(mesh: Any, devices: int, loop: int) -> StackFeed:
     return StackFeed(dataset, mesh, devices, loop, endless=True, peers=Peers())
 
 
-def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
+def _build_jax(devices: int, array_count: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:
     """Return a function that runs a loop of JAX's steps.
 
     Args:
         devices: number of devices.
-        arrays: number of arrays that a step updates.
+        array_count: number of arrays that a step updates.
         loop: number of steps in a loop.
         is_alike: whether the steps do all that the engine's steps do: average the loss, stop at NaN, check the arrays.
         is_fed: whether each loop reads a new stack of batches; otherwise, all loops take the first stack.
@@ -216,7 +216,7 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
     everywhere, rows = PartitionSpec(), PartitionSpec(None, AXIS)
 
     def run_steps(arrays: Any, stack: Any, count: Any) -> Any:
-        # Each device runs this: up to `count` steps, each with a batch of the stack, of which the device has its own rows.
+        # Each device runs this: up to `count` steps, each with the device's rows of a batch of the stack.
         def run_step(carry: Any) -> Any:
             # `carry` holds what `begin` holds below, after some steps.
             step, _, arrays, losses = carry
@@ -248,12 +248,12 @@ def _build_jax(devices: int, arrays: int, loop: int, *, is_alike: bool, is_fed: 
     )
     compiled = jax.jit(mapped, donate_argnums=0)
     iteration = _make_feed(mesh, devices, loop).iterate()
-    state = [replicate(mesh, np.zeros(_SIZE, np.float32)) for _ in range(arrays)]
+    state = [replicate(mesh, np.zeros(_SIZE, np.float32)) for _ in range(array_count)]
     count = replicate(mesh, np.int32(loop))
     stack = _take_stack(iteration, loop)
 
     def run() -> None:
-        # The arrays are donated to the call, which returns those for the next one.
+        # The arrays are donated to the call, which returns the arrays for the next call.
         nonlocal state, stack
         if is_fed:
             stack = _take_stack(iteration, loop)

@@ -102,12 +102,12 @@ def _make_dataset(name: str, devices: int, *, is_for_one_device: bool) -> Any:
     import numpy as np
     import tensorflow as tf
 
-    rows, shape, dtype = _BATCHES[name]
+    row_count, shape, dtype = _BATCHES[name]
     if is_for_one_device:
-        rows //= devices
-    images = np.random.default_rng(0).integers(0, 200, (8 * rows, *shape)).astype(dtype)
-    labels = np.arange(8 * rows, dtype=np.int32)
-    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(rows, drop_remainder=True)
+        row_count //= devices
+    images = np.random.default_rng(0).integers(0, 200, (8 * row_count, *shape)).astype(dtype)
+    labels = np.arange(8 * row_count, dtype=np.int32)
+    dataset = tf.data.Dataset.from_tensor_slices((images, labels)).batch(row_count, drop_remainder=True)
     return dataset.cache().repeat().prefetch(2)
 
 

@@ -197,25 +197,25 @@ def write_pictures(folder: Path, count: int, size: int) -> None:
         path.write_bytes(encoded.getvalue() + bytes(size - encoded.tell()))
 
 
-def write_shards(folder: str, megabytes: int, shards: int) -> int:
+def write_shards(folder: str, megabytes: int, shard_count: int) -> int:
     """Write records of random bytes to shards; return the bytes of the shards."""
     from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
 
     random = np.random.default_rng(0)
-    shard_records = megabytes * 10**6 // RECORD_BYTES // shards
+    records_per_shard = megabytes * 10**6 // RECORD_BYTES // shard_count
 
     def make_records() -> Iterator[bytes]:
-        for number in range(shard_records):
+        for number in range(records_per_shard):
             yield encode_example({"image_raw": random.bytes(RECORD_BYTES), "label": number % 10})
 
     written_shards = [
-        write_shard(folder, shard_name("train", number, shards), make_records()) for number in range(shards)
+        write_shard(folder, shard_name("train", number, shard_count), make_records()) for number in range(shard_count)
     ]
     features = (
         Feature("image_raw", "bytes", "uint8", (RECORD_BYTES, 1, 1), "raw"),
         Feature("label", "int64", "int64", num_classes=10),
     )
-    source = Source("random", shard_records * shards, bytes=0, fingerprint="0")
+    source = Source("random", records_per_shard * shard_count, bytes=0, fingerprint="0")
     manifest = Manifest("raw", {"train": Split(tuple(written_shards))}, features, source, "bench", labels=10)
     write_metadata(folder, manifest, [str(number) for number in range(10)])
     return sum(shard.bytes for shard in written_shards)

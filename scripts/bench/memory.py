@@ -22,7 +22,7 @@ import numpy as np
 from tpudata.console.tables import table
 from tpudata.format import Feature, Manifest, Source, Split, encode_example, shard_name, write_metadata, write_shard
 
-_SHARDS = 16
+_SHARD_COUNT = 16
 _PIXELS, _LARGE_BYTES = 784, 110_000
 _SMALL_RECORD_BYTES = 842
 _WINDOW_BYTES = 64_000_000
@@ -34,59 +34,61 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--gigabytes", type=float, default=2.2, help="of large records; of small ones a quarter")
     flags = parser.parse_args()
-    large = round(flags.gigabytes * 1e9 / _LARGE_BYTES)
-    small = round(flags.gigabytes / 4 * 1e9 / _SMALL_RECORD_BYTES)
+    large_count = round(flags.gigabytes * 1e9 / _LARGE_BYTES)
+    small_count = round(flags.gigabytes / 4 * 1e9 / _SMALL_RECORD_BYTES)
     rows = [["", "records", "data", "after a quarter", "after all"]]
-    for name, records, size, batch_size in (
-        ("small", small, _SMALL_RECORD_BYTES, 1024),
-        ("large", large, _LARGE_BYTES, 64),
+    for name, record_count, size, batch_size in (
+        ("small", small_count, _SMALL_RECORD_BYTES, 1024),
+        ("large", large_count, _LARGE_BYTES, 64),
     ):
-        data = write_dataset(flags.folder / f"{name}-{records}", records, is_large=name == "large")
+        data = write_dataset(flags.folder / f"{name}-{record_count}", record_count, is_large=name == "large")
         for training in (True, False):
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                arguments = (data, training, batch_size, records // batch_size, _WINDOW_BYTES // size)
+                arguments = (data, training, batch_size, record_count // batch_size, _WINDOW_BYTES // size)
                 peaks = pool.apply(measure_peaks, arguments)
             title = f"{size:,} bytes, {'training' if training else 'evaluation'}"
-            rows.append([title, f"{records:,}", f"{records * size / 1e6:,.0f} MB", *(f"{mb:,.0f} MB" for mb in peaks)])
+            rows.append(
+                [title, f"{record_count:,}", f"{record_count * size / 1e6:,.0f} MB", *(f"{mb:,.0f} MB" for mb in peaks)]
+            )
     print(table(rows, right=range(1, 5)))
 
 
-def write_dataset(folder: Path, records: int, *, is_large: bool) -> str:
+def write_dataset(folder: Path, record_count: int, *, is_large: bool) -> str:
     """Write a dataset of random records, unless it exists, and return its path."""
     if (folder / "manifest.json").exists():
         return str(folder)
     random = np.random.default_rng(0)
 
     def make_shard_records(number: int) -> Iterator[bytes]:
-        for _ in range(records * number // _SHARDS, records * (number + 1) // _SHARDS):
+        for _ in range(record_count * number // _SHARD_COUNT, record_count * (number + 1) // _SHARD_COUNT):
             if is_large:
                 yield encode_example({"text": random.bytes(int(_LARGE_BYTES * random.uniform(0.5, 1.5)))})
             else:
                 yield encode_example({"image_raw": random.bytes(_PIXELS), "label": 7})
 
     shards = tuple(
-        write_shard(str(folder), shard_name("train", number, _SHARDS), make_shard_records(number))
-        for number in range(_SHARDS)
+        write_shard(str(folder), shard_name("train", number, _SHARD_COUNT), make_shard_records(number))
+        for number in range(_SHARD_COUNT)
     )
     features: tuple[Feature, ...] = (Feature("text", "bytes", "string"),)
     if not is_large:
         features = (Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"), Feature("label", "int64", "int64"))
     layout = "text" if is_large else "raw"
     manifest = Manifest(
-        layout, {"train": Split(shards)}, features, Source("random", records, bytes=0, fingerprint="0"), ""
+        layout, {"train": Split(shards)}, features, Source("random", record_count, bytes=0, fingerprint="0"), ""
     )
     write_metadata(str(folder), manifest)
     return str(folder)
 
 
-def measure_peaks(data: str, training: bool, batch_size: int, batches: int, window: int) -> list[float]:
+def measure_peaks(data: str, training: bool, batch_size: int, batch_count: int, window: int) -> list[float]:
     """Feed a dataset, and return by how many MB the peak memory has grown after a quarter of the batches, and after all.
 
     Args:
         data: path of the dataset.
         training: whether it is fed for training.
         batch_size: records in a batch.
-        batches: number of batches.
+        batch_count: number of batches.
         window: records of the shuffle's window in training.
     """
     import tensorflow as tf
@@ -101,8 +103,8 @@ def measure_peaks(data: str, training: bool, batch_size: int, batches: int, wind
         data, "train", training=training, seed=1 if training else None, shuffle=window if training else None
     )
     peaks = []
-    for number, _ in enumerate(input_fn({"batch_size": batch_size}).take(batches), 1):
-        if number in (batches // 4, batches):
+    for number, _ in enumerate(input_fn({"batch_size": batch_size}).take(batch_count), 1):
+        if number in (batch_count // 4, batch_count):
             peaks.append((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - begin_kb) / 1000)
     return peaks
 

@@ -5,7 +5,7 @@
 For an image of 110 kB, CPU microseconds of user and system, the best of several rounds:
 
     Example codec    encode_example_parts, next to protobuf's own class for the same message, and joined
-    CRC combine      checksums of a file and of its blocks of 16 records from those of the records, next to a pass over the bytes
+    CRC combine      checksums of a file and of its blocks of 16 records from the records' checksums, next to a pass over the bytes
                      for each of the three
     header parser    read_header, next to Pillow's lazy Image.open with size, mode and orientation
     O_DIRECT         100 MB written by UncachedFile, next to Python's buffered file; both wait for the disk
@@ -154,7 +154,7 @@ def make_example_class() -> Any:
 def run_combined_checksums(data: bytes) -> Callable[[], int]:
     """Return a function that writes 100 MB of records to /dev/null, and returns their number.
 
-    The checksums of blocks and of the file are combined from those of the records.
+    The checksums of blocks and of the file are combined from the checksums of the records.
     """
     count = _FILE_BYTES // len(data)
 

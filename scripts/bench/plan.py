@@ -76,25 +76,25 @@ class _StepCost(NamedTuple):
     outputs: dict[str, steps.Output]
 
 
-def _run_steps(folder: Path, records: int) -> None:
+def _run_steps(folder: Path, record_count: int) -> None:
     """Run each step in a separate process, and print its cost; files in a folder are its inputs and outputs."""
-    print(f"{records:,} references\n")
+    print(f"{record_count:,} references\n")
     print(f"{'step':10} {'workers':8} {'CPU':>9} {'a reference':>12} {'peak':>9} {'grows by':>9}  passes on")
     for name, step, is_serial in _STEPS:
         # Spawned, so that a step's memory does not include memory of the step before.
         context = multiprocessing.get_context("spawn")
         results: Any = context.SimpleQueue()
-        process = context.Process(target=_measure_step, args=(step, folder, records, results))
+        process = context.Process(target=_measure_step, args=(step, folder, record_count, results))
         process.start()
         process.join()
         if process.exitcode:
             sys.exit(f"{name}: exit code {process.exitcode}")
         cost: _StepCost = results.get()
         outputs = "; ".join(
-            f"{key}: {output.elements:,} of {output.size / 1e6:,.1f} MB{output.note and f' ({output.note})'}"
+            f"{key}: {output.element_count:,} of {output.size / 1e6:,.1f} MB{output.note and f' ({output.note})'}"
             for key, output in cost.outputs.items()
         )
-        reference_us = cost.seconds / records * 1e6
+        reference_us = cost.seconds / record_count * 1e6
         print(
             f"{name:10} {'one' if is_serial else 'any':8} {cost.seconds:7.1f} s {reference_us:9.2f} us {cost.peak_mb:6.0f} MB"
             f" {cost.peak_mb - cost.begin_mb:6.0f} MB  {outputs}",
@@ -102,21 +102,21 @@ def _run_steps(folder: Path, records: int) -> None:
         )
 
 
-def _measure_step(step: Any, folder: Path, records: int, results: Any) -> None:
+def _measure_step(step: Any, folder: Path, record_count: int, results: Any) -> None:
     """Run a step in this process, and put its _StepCost into a queue."""
     before = resource.getrusage(resource.RUSAGE_SELF)
-    outputs = step(folder, records)
+    outputs = step(folder, record_count)
     after = resource.getrusage(resource.RUSAGE_SELF)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # `ru_maxrss` is in kB.
     results.put(_StepCost(seconds, before.ru_maxrss / 1e3, after.ru_maxrss / 1e3, outputs))
 
 
-def _run_pipeline(records: int, workers: int) -> None:
+def _run_pipeline(record_count: int, workers: int) -> None:
     """Run the steps on the local runner, and print their cost together."""
     beam_options, _ = parse_beam_flags([], workers)
     pipeline, begin = new_pipeline(beam_options), time.monotonic()
-    source = steps.GeneratedFolders(steps.OPTIONS, records)
+    source = steps.GeneratedFolders(steps.OPTIONS, record_count)
     units = pipeline | ListUnits(source, steps.OPTIONS)
     listed = (
         units.units
@@ -134,7 +134,7 @@ def _run_pipeline(records: int, workers: int) -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = usage.ru_utime + usage.ru_stime + children.ru_utime + children.ru_stime
-    print(f"{seconds:.0f} CPU seconds, {seconds / records * 1e6:.1f} us a reference")
+    print(f"{seconds:.0f} CPU seconds, {seconds / record_count * 1e6:.1f} us a reference")
     print(f"peak memory {usage.ru_maxrss / 1e3:.0f} MB, of the largest other process {children.ru_maxrss / 1e3:.0f} MB")
 
 
@@ -146,10 +146,10 @@ def _report(shards: list[tuple[int, int]], plan: Plan, begin: float) -> None:
         plan: the plan, whose `files` is the number of its references.
         begin: time at which the pipeline began.
     """
-    records, sizes = sum(count for count, _ in shards), [size for _, size in shards]
-    if records != plan.files or sum(sizes) != plan.bytes:
-        raise SystemExit(f"{records} references came out of {plan.files}")
-    print(f"{records:,} references of {sum(sizes) / 1e9:,.0f} GB in {len(shards):,} shards")
+    record_count, sizes = sum(count for count, _ in shards), [size for _, size in shards]
+    if record_count != plan.files or sum(sizes) != plan.bytes:
+        raise SystemExit(f"{record_count} references came out of {plan.files}")
+    print(f"{record_count:,} references of {sum(sizes) / 1e9:,.0f} GB in {len(shards):,} shards")
     print(f"of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB, planned in {time.monotonic() - begin:.0f} s")
 
 

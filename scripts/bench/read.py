@@ -94,26 +94,26 @@ def main() -> None:
             print()
 
 
-def fixed(folder: Path, rounds: int) -> None:
+def fixed(folder: Path, round_count: int) -> None:
     """Measure records of one size: a dataset that fits the shuffle's window, and one that does not."""
-    for name, records, batches in (("52 MB", 61_440, 300), ("345 MB", 409_600, 400)):
-        data = write_mnist_like(folder / f"fixed-{records}", records)
+    for name, record_count, batch_count in (("52 MB", 61_440, 300), ("345 MB", 409_600, 400)):
+        data = write_mnist_like(folder / f"fixed-{record_count}", record_count)
         sides = {}
         for title, build in FIXED.items():
             if build is read_slowly:
                 # Its batches take so long that 20 are enough.
-                sides[title] = Side(partial(build, data), batches=20)
+                sides[title] = Side(partial(build, data), batch_count=20)
             elif title.startswith(("tpudata, training", "least, shuffled")):
                 # A window of 117 batches is filled several times in a round. The warm-up passes over the dataset: 5 times over the
                 # small one, once over the large one.
-                sides[title] = Side(partial(build, data), batches=1600, warm_up=batches)
+                sides[title] = Side(partial(build, data), batch_count=1600, warm_up=batch_count)
             else:
-                sides[title] = Side(partial(build, data), batches=batches)
-        print(f"fixed: {records:,} records of 842 bytes, {name}; thousand records")
-        print_table(sides, BATCH, rounds)
+                sides[title] = Side(partial(build, data), batch_count=batch_count)
+        print(f"fixed: {record_count:,} records of 842 bytes, {name}; thousand records")
+        print_table(sides, BATCH, round_count)
 
 
-def resume(folder: Path, rounds: int) -> None:
+def resume(folder: Path, round_count: int) -> None:
     """Measure seconds to the first batch of a dataset larger than the shuffle's window."""
     data = write_mnist_like(folder / "fixed-409600", 409_600)
     input_fn = tpudata.make_input_fn(data, "train", training=True, seed=1)
@@ -127,40 +127,42 @@ def resume(folder: Path, rounds: int) -> None:
     measure_first_batch(0)
     print("resume: 345 MB; seconds to the first batch")
     for step in (0, 1, 1000, 10**6, 10**9):
-        seconds = statistics.median(measure_first_batch(step) for _ in range(rounds))
+        seconds = statistics.median(measure_first_batch(step) for _ in range(round_count))
         print(f"    from step {step:<13,} {seconds:8.2f}")
 
 
-def shuffle(folder: Path, rounds: int) -> None:  # noqa: ARG001
+def shuffle(folder: Path, round_count: int) -> None:  # noqa: ARG001
     """Measure how well orders mix the records of a dataset that is sorted by class; no record is read."""
     print(
         "shuffle: a dataset sorted by class; distance of records from their places, as a share of all, and classes per batch"
     )
     print(f"    {'':49} {'mean':>6} {'25%':>6} {'50%':>6} {'75%':>6} {'classes':>8}")
     # `size` is the bytes of a record; `chunk` is the number of records that are shuffled as a unit; `window` is in records.
-    for name, records, size, chunk, window, classes in (
+    for name, record_count, size, chunk, window, class_count in (
         ("1.28 M of 110 kB (141 GB), 1000 classes", 1_280_000, 110_000, 8, 1024, 1000),
         ("409,600 of 842 bytes (345 MB), 10 classes", 409_600, 842, 1024, WINDOW, 10),
         ("4.1 M of 842 bytes (3.4 GB), 1000 classes", 4_096_000, 842, 1024, WINDOW, 1000),
         ("1.28 M of tokens, 6.2 kB (7.9 GB), 1000 sources", 1_280_000, 6200, 512, 16_236, 1000),
     ):
-        steps = records // BATCH
+        steps = record_count // BATCH
         # A dataset of 8 shards; the seed is 1.
-        order = TrainingOrder.make(Chunks.cut([records // 8] * 8, chunk), BATCH, window, 1)
+        order = TrainingOrder.make(Chunks.cut([record_count // 8] * 8, chunk), BATCH, window, 1)
         permutations = {name: _list_order(order, steps)}
-        if (pieces_window := max(2048, PIECES_WINDOW // size)) < records:
-            # As from an object store: shards of 100 MB, read in at most 32 lanes. At each of the `lanes - 1` cuts between
+        if (pieces_window := max(2048, PIECES_WINDOW // size)) < record_count:
+            # As from an object store: shards of 100 MB, read in at most 32 lanes. At each of the `lane_count - 1` cuts between
             # lanes, about 2.9 MB are fetched twice, which may cost 3 % of the bytes in all.
-            lanes = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * records * size / 2.9e6)))
-            pieces = Chunks.cut([records], 10**8 // size)
-            streams = StreamOrder.make_lanes(pieces, BATCH, pieces_window, 1, lanes=lanes, max_run=10**6 // size)
-            permutations[f"  in pieces, {lanes} lanes"] = _list_order(streams, steps)
-        permutations["  RecordSource.shuffle"] = _list_source_order(records, size)
-        permutations["  true permutation"] = np.random.default_rng(0).permutation(records)
+            lane_count = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * record_count * size / 2.9e6)))
+            pieces = Chunks.cut([record_count], 10**8 // size)
+            streams = StreamOrder.make_lanes(
+                pieces, BATCH, pieces_window, 1, num_lanes=lane_count, max_run=10**6 // size
+            )
+            permutations[f"  in pieces, {lane_count} lanes"] = _list_order(streams, steps)
+        permutations["  RecordSource.shuffle"] = _list_source_order(record_count, size)
+        permutations["  true permutation"] = np.random.default_rng(0).permutation(record_count)
         for label, numbers in permutations.items():
-            distances = np.abs(numbers - np.arange(len(numbers))) / records
-            # Sorted by class, each class has a run of `records // classes` records.
-            record_classes = numbers // (records // classes)
+            distances = np.abs(numbers - np.arange(len(numbers))) / record_count
+            # Sorted by class, each class has a run of `record_count // class_count` records.
+            record_classes = numbers // (record_count // class_count)
             batch_classes = np.mean([len(np.unique(batch)) for batch in record_classes.reshape(-1, BATCH)])
             quartiles = " ".join(f"{quartile:6.3f}" for quartile in np.quantile(distances, (0.25, 0.5, 0.75)))
             print(f"    {label:49} {distances.mean():6.3f} {quartiles} {batch_classes:8.1f}")
@@ -181,25 +183,25 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
         # Spans are ranges of records; item 1 of the result has the numbers of all their records.
         read = order.list_spans(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
     # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
-    read = read.rebatch(len(slots) * order.turns)
+    read = read.rebatch(len(slots) * order.turns_per_block)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
         lambda block, records: tf.gather(records, order.find_row_positions(slots, block))
     )
     return np.concatenate(list(blocks.unbatch().take(steps).as_numpy_iterator()))
 
 
-def _list_source_order(records: int, size: int) -> Any:
+def _list_source_order(record_count: int, size: int) -> Any:
     """Return the numbers of the records of an epoch of `RecordSource.shuffle`, without a last partial batch.
 
     Args:
-        records: number of records.
+        record_count: number of records.
         size: bytes of a record.
     """
     # Chunks of 8 MiB, as RecordSource has them, and at least as many as a window holds.
-    chunks = max(32, records * size >> 23)
-    cuts = records * np.arange(chunks + 1) // chunks
+    chunk_count = max(32, record_count * size >> 23)
+    cuts = record_count * np.arange(chunk_count + 1) // chunk_count
     # All chunks are of shard 0.
-    table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))
+    table = ChunkTable(np.zeros(chunk_count, np.int64), cuts[:-1], np.diff(cuts))
     options = {"seed": 1, "epochs": 1, "host_index": 0, "host_count": 1, "lanes": 1, "rows": 1, "window_chunks": 32}
     order = ChunkOrder(table, **options)
     numbers = []
@@ -209,14 +211,14 @@ def _list_source_order(records: int, size: int) -> Any:
         # A record's number is that of its chunk's first record plus its index in the chunk.
         numbers.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
         key = order.find_following(key)
-    return np.concatenate(numbers)[: records // BATCH * BATCH]
+    return np.concatenate(numbers)[: record_count // BATCH * BATCH]
 
 
-def tokens(folder: Path, rounds: int) -> None:
+def tokens(folder: Path, round_count: int) -> None:
     """Measure rows of 512 tokens, stored in two ways."""
     for title, sides in read_tokens.list_sides(folder, BATCH):
         print(f"{title}; thousand rows")
-        print_table(sides, BATCH, rounds)
+        print_table(sides, BATCH, round_count)
 
 
 CASES: dict[str, Callable[[Path, int], None]] = {
@@ -269,14 +271,14 @@ def read_least_shuffled(data: str) -> tf.data.Dataset:
     # By shard: the offset of every BATCH-th record. The last of the index's offsets is the end of the file.
     run_offsets = tf.constant([dataset.index(shard).offsets[:-1:BATCH] for shard in shards])
     # All shards have the same number of runs.
-    (shard_runs,) = {shard.records // BATCH for shard in shards}
-    runs = shard_runs * len(shards)
+    (runs_per_shard,) = {shard.records // BATCH for shard in shards}
+    run_count = runs_per_shard * len(shards)
 
     def read_run(draw: tf.Tensor) -> Any:
         # Return the columns of the records of a random run; the number of the draw is its seed.
         # Seeds of runs begin with 0, seeds of windows with 1.
-        run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, runs, tf.int64)
-        shard, run_in_shard = run // shard_runs, run % shard_runs
+        run = tf.random.stateless_uniform([], tf.stack([0, draw]), 0, run_count, tf.int64)
+        shard, run_in_shard = run // runs_per_shard, run % runs_per_shard
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=[files[shard]],
             compression_type="",
@@ -364,7 +366,7 @@ def parse_record(record: tf.Tensor) -> Any:
 SPEC = {"image_raw": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
 
 
-def write_mnist_like(folder: Path, records: int, shards: int = 4) -> str:
+def write_mnist_like(folder: Path, record_count: int, shard_count: int = 4) -> str:
     """Write random pictures of 28 x 28 with labels 0 to 9, unless they exist; return the folder's path."""
     if (folder / "manifest.json").exists():
         return str(folder)
@@ -375,8 +377,8 @@ def write_mnist_like(folder: Path, records: int, shards: int = 4) -> str:
             yield encode_example({"image_raw": random.bytes(PIXELS), "label": int(random.integers(10))})
 
     written_shards = [
-        write_shard(str(folder), shard_name("train", number, shards), make_records(records // shards))
-        for number in range(shards)
+        write_shard(str(folder), shard_name("train", number, shard_count), make_records(record_count // shard_count))
+        for number in range(shard_count)
     ]
     manifest = Manifest(
         layout="raw",
@@ -385,7 +387,7 @@ def write_mnist_like(folder: Path, records: int, shards: int = 4) -> str:
             Feature("image_raw", "bytes", "uint8", (28, 28, 1), "raw"),
             Feature("label", "int64", "int64", num_classes=10),
         ),
-        source=Source("random", records, bytes=0, fingerprint="0"),
+        source=Source("random", record_count, bytes=0, fingerprint="0"),
         created_by=tpudata.__version__,
         labels=10,
     )

@@ -55,9 +55,9 @@ def main() -> None:
             f"{' '.join(map(str, flags.paths))}: no documents (expected files of UTF-8 text). Pass another PATH."
         )
     size = sum(map(len, documents))
-    repeats = max(1, round(flags.megabytes * 1e6 / size))
-    texts = documents * repeats
-    print(f"{len(documents):,} documents of {size / len(documents):.0f} characters on average, x {repeats}")
+    repeat_count = max(1, round(flags.megabytes * 1e6 / size))
+    texts = documents * repeat_count
+    print(f"{len(documents):,} documents of {size / len(documents):.0f} characters on average, x {repeat_count}")
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as name:
         specs = train_tokenizers(documents, Path(name))
         report_share(documents, flags.length, specs)
@@ -103,7 +103,7 @@ def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpe
         print(f"packed with {spec.kind:14} {summary.real_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
 
 
-def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
+def report_bytes(texts: Sequence[str], length: int, round_count: int) -> None:
     """Print how fast bytes are split into sequences and packed, next to a plain loop."""
     spec = TokenizerSpec("bytes")
     tokenizer = open_tokenizer(spec)
@@ -114,10 +114,10 @@ def report_bytes(texts: Sequence[str], length: int, rounds: int) -> None:
         "bytes, stream": lambda: convert(blocks, tokenizer, spec, length, pack=False).tokens,
         "bytes, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
     }
-    report(runs, rounds)
+    report(runs, round_count)
 
 
-def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: TokenizerSpec) -> None:
+def report_tokenizer(texts: Sequence[str], length: int, round_count: int, spec: TokenizerSpec) -> None:
     """Print how fast a tokenizer encodes and packs texts, next to the batch call of its package."""
     tokenizer = open_tokenizer(spec)
     blocks = make_blocks(texts)
@@ -127,7 +127,7 @@ def report_tokenizer(texts: Sequence[str], length: int, rounds: int, spec: Token
         f"{spec.kind}, encode_batch": lambda: sum(map(len, tokenizer.encode_batch(batch))),
         f"{spec.kind}, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
     }
-    report(runs, rounds)
+    report(runs, round_count)
 
 
 def make_package_encoder(spec: TokenizerSpec, batch: list[str]) -> Callable[[], int]:
@@ -139,19 +139,19 @@ def make_package_encoder(spec: TokenizerSpec, batch: list[str]) -> Callable[[], 
     return lambda: sum(len(encoding.ids) for encoding in tokenizer.encode_batch(batch))
 
 
-def report(runs: dict[str, Callable[[], int]], rounds: int) -> None:
+def report(runs: dict[str, Callable[[], int]], round_count: int) -> None:
     """Run functions in turn; print for each the tokens per CPU second of its best round, and the ratio to the first function's.
 
     Args:
         runs: functions that return the number of their tokens, by name.
-        rounds: number of rounds.
+        round_count: number of rounds.
     """
     best_rates = dict.fromkeys(runs, 0.0)
-    for _ in range(rounds):
+    for _ in range(round_count):
         for name, run in runs.items():
             begin = time.process_time()
-            tokens = run()
-            best_rates[name] = max(best_rates[name], tokens / (time.process_time() - begin))
+            token_count = run()
+            best_rates[name] = max(best_rates[name], token_count / (time.process_time() - begin))
     first_rate = next(iter(best_rates.values()))
     for name, rate in best_rates.items():
         print(f"{name:28} {rate / 1e6:8.2f} M tokens per CPU second {rate / first_rate:6.2f}")

@@ -104,8 +104,8 @@ def _print_results(
         f"medians of {flags.rounds} rounds"
     )
     for name, (_, *round_speeds) in speeds.items():
-        rounds = " ".join(f"{speed:.0f}" for speed in round_speeds)
-        print(f"{name:<26} {statistics.median(round_speeds):8,.1f} steps/s  ({rounds})")
+        speeds_text = " ".join(f"{speed:.0f}" for speed in round_speeds)
+        print(f"{name:<26} {statistics.median(round_speeds):8,.1f} steps/s  ({speeds_text})")
     print(f"the estimator's loop takes {_compute_ratio(speeds, _BARE, _OURS):.3f} times the bare one's time")
     if flags.original:
         for name in (_BARE, _OURS):

@@ -49,10 +49,10 @@ def main() -> None:
         seconds["read + crc32c"].append(_measure_cpu(read_plainly))
         seconds["verify"].append(_measure_cpu(run_verify))
     best_seconds = {name: min(rounds) for name, rounds in seconds.items()}
-    records = dataset.manifest.records
-    print(f"{records:,} records of {size / records / 1000:.1f} kB, best of {flags.rounds} rounds, CPU time")
+    record_count = dataset.manifest.records
+    print(f"{record_count:,} records of {size / record_count / 1000:.1f} kB, best of {flags.rounds} rounds, CPU time")
     for name, cpu in best_seconds.items():
-        print(f"{name:<14} {size / cpu / 1e6:8,.0f} MB/s  {cpu / records * 1e6:8.1f} us a record")
+        print(f"{name:<14} {size / cpu / 1e6:8,.0f} MB/s  {cpu / record_count * 1e6:8.1f} us a record")
     ratio = best_seconds["verify"] / best_seconds["read + crc32c"]
     print(f"verify takes {ratio:.1f} times the CPU of read + crc32c")
 

@@ -56,7 +56,7 @@ class Fault:
         operation: operation of the requests, one of OPERATIONS or a pattern of them.
         where: objects of the requests, a pattern of BUCKET/OBJECT.
         count: number of requests that meet the fault; None for all.
-        passing: number of such requests that do not meet it, before those that do.
+        passing: number of requests with this operation and object that pass before the fault begins.
         seconds: seconds in which a slow body is sent, or after which a stalled connection is reset.
     """
 

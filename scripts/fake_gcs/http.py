@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Value of SO_LINGER with which closing a socket resets the connection: on, for 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
 # Most pieces of a body that is sent slowly, and the least time of a piece.
-_PIECES, _PIECE_SECONDS = 20, 0.01
+_MAX_PIECES, _PIECE_SECONDS = 20, 0.01
 # Answers in place of the store's, such as a proxy sends, by kind of fault.
 _REPLACED_ANSWERS = {
     "empty": Answer(200, b"", {}),
@@ -70,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         return None
 
     def handle_expect_100(self) -> bool:
-        """Tell the client to send the body, at once: it would wait a second for an answer that stays in the buffer."""
+        """Tell the client immediately to send the body: it would wait a second for an answer that stays in the buffer."""
         is_expected = super().handle_expect_100()
         self.wfile.flush()
         return is_expected
@@ -216,7 +216,7 @@ class Handler(BaseHTTPRequestHandler):
         is_json = headers.get("Content-Type", "").startswith("application/json")
         if self._store.packs and is_json and requests_gzip:
             headers, body = {**headers, "Content-Encoding": "gzip"}, gzip.compress(body)
-        # If the request uploads bytes, the fault has changed those instead.
+        # If the request uploads bytes, the fault has changed the uploaded bytes instead.
         if fault_kind in _CORRUPTING and not request.is_corrupt:
             body = flip_bit(bytes(body))
         if fault_kind == "short":
@@ -267,8 +267,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             return
         view, begin = memoryview(body), time.monotonic()
-        pieces = max(1, min(_PIECES, len(body), round(seconds / _PIECE_SECONDS)))
-        for number in range(pieces):
-            self.wfile.write(view[len(body) * number // pieces : len(body) * (number + 1) // pieces])
+        piece_count = max(1, min(_MAX_PIECES, len(body), round(seconds / _PIECE_SECONDS)))
+        for number in range(piece_count):
+            self.wfile.write(view[len(body) * number // piece_count : len(body) * (number + 1) // piece_count])
             self.wfile.flush()
-            time.sleep(max(0.0, begin + seconds * (number + 1) / pieces - time.monotonic()))
+            time.sleep(max(0.0, begin + seconds * (number + 1) / piece_count - time.monotonic()))

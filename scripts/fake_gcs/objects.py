@@ -129,7 +129,7 @@ class Objects:
         denied: buckets that no account may access.
         retained: buckets whose objects may be neither replaced nor deleted.
         requester_pays: projects that may pay, by bucket; other buckets require none.
-        uploads_at: scheme and host to which resumable uploads are sent, None for those of the request.
+        uploads_at: scheme and host to which resumable uploads are sent; None for the scheme and host of the request.
         needs_token: whether a request without a token is rejected.
         repeats_folders: whether a page of a listing begins with the folder with which the page before ended.
         lock: lock of the state.

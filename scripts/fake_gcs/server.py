@@ -57,7 +57,7 @@ class FakeGcs(Objects):
         seen_authorization: all values of the header Authorization in requests; empty for a request without it.
         seen_projects: pairs of the projects that requests named in their URL and in a header; None for none.
         latency: seconds that every request waits before it is executed.
-        forward: HOST:PORT of another store that answers all requests except those for tokens; None for this store.
+        forward: HOST:PORT of another store that answers all requests except requests for tokens; None for this store.
         bandwidth: bytes per second of each request's and answer's body, None for no limit.
         packs: whether JSON is compressed for clients that request it by the two headers that Google requires.
         hides_hashes: whether answers lack X-Goog-Hash, which some proxies remove.
@@ -99,7 +99,7 @@ class FakeGcs(Objects):
         self.ended.set()
         shutdown = threading.Thread(target=self._server.shutdown)
         shutdown.start()
-        # The server notices a shutdown every 20 ms, or at once after a connection.
+        # The server notices a shutdown every 20 ms, or immediately after a connection.
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", self.port)).close()
         shutdown.join()
@@ -155,7 +155,7 @@ class _Server(ThreadingHTTPServer):
     """The server of a store, with a thread for each connection."""
 
     daemon_threads = True
-    # A client opens all its connections at once.
+    # A client opens all its connections at the same time.
     request_queue_size = 256
 
     def __init__(self, address: tuple[str, int], store: FakeGcs) -> None:

@@ -136,7 +136,7 @@ def sparse_features(folder):
 
 
 def skipped_steps(folder):
-    """Train with steps that do not count, as those that a loss scale skips, at several intervals of summaries."""
+    """Train with steps that do not count, like steps that a loss scale skips, at several intervals of summaries."""
 
     def make_spec(features, labels, mode, every):
         loss = tf.losses.sparse_softmax_cross_entropy(labels, dense(features, training=False))

@@ -165,7 +165,7 @@ class Recorder(tf.train.SessionRunHook):
         self.who, self.calls, self.values, self.stop_at = who, calls, values, stop_at
 
     def begin(self):
-        """Add operations to the graph: a text of the loss for `before_run`, and a norm for `after_run`."""
+        """Add operations to the graph: a string of the loss for `before_run`, and a norm for `after_run`."""
         graph = tf.get_default_graph()
         self.step = tf.train.get_global_step()
         loss = graph.get_tensor_by_name("the_loss:0")
@@ -529,7 +529,7 @@ AFTER_OURS = ("taken_back",)
 
 
 def to_json(value):
-    """Return a value as JSON has it: lists for arrays and tuples, text for bytes, and keys that are text."""
+    """Return a value as JSON has it: lists for arrays and tuples, strings for bytes, and keys that are strings."""
     if isinstance(value, dict):
         return {str(key): to_json(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):

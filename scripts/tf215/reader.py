@@ -12,7 +12,7 @@ from pathlib import Path
 from oracle import make_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-# Packages for our reader, without those that only other parts of tpudata need.
+# Packages for our reader, without packages that only other parts of tpudata need.
 PACKAGES = ["tensorflow-cpu==2.15.1", "google-crc32c"]
 
 

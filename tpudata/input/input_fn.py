@@ -90,7 +90,7 @@ class InputFn:
             spec: spec of the tensor; a `batch_transform` may have put another tensor there.
         """
         axis = self._row_axes.get(path, 0)
-        # A tensor without such an axis is not the transposed one.
+        # If the tensor lacks this axis, it is not the transposed one.
         return axis if axis < (spec.shape.rank or 0) else 0
 
     def __call__(
@@ -109,8 +109,8 @@ class InputFn:
                 context of TensorFlow's TPUEstimator.
             input_context: a `tf.distribute.InputContext`; the batch size is then that of a replica.
             start_step: number of global batches that are done.
-            host_index: index of this host, such as `jax.process_index()`. The batch size is then the global batch's, of which
-                each host gets an equal share.
+            host_index: index of this host, such as `jax.process_index()`. The batch size is then the global batch's, and
+                each host gets an equal share of it.
             host_count: number of hosts.
 
         Raises:

@@ -28,7 +28,7 @@ def as_keras(
 
     Elements are (x, y), or x if there are no labels; with next tokens as targets (x, y, sample_weight), float32 [B, L], and with
     `weight=` of make_input_fn float32 [B]. x is `features` without its weights. Evaluation and prediction see every record once
-    and nothing else: the last batch may have fewer rows. Several hosts have equally many batches, the last of which may be smaller.
+    and nothing else: the last batch may have fewer rows. Several hosts have equally many batches; the last one may be smaller.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
     are: they divide by the tokens. `loss` divides by all places [B, L], and `metrics` count them all. In Keras 3 a loss with

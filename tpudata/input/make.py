@@ -70,7 +70,7 @@ def make_input_fn(
     records and 0 for padding.
 
     On several hosts, each feeds its rows of a global batch, for any number of shards. With `host_index=` and `host_count=` B is
-    the global batch, of which each host gets an equal share. With a `tf.distribute.InputContext` the
+    the global batch, and each host gets an equal share of it. With a `tf.distribute.InputContext` the
     global batch has B rows for each of its `num_replicas_in_sync`; with the context of TensorFlow's TPUEstimator in
     `params["context"]`, B rows for each call of input_fn. The records of a global batch depend on the seed, its number and its
     size, not on the number of hosts. In evaluation all hosts have the same number of batches; some may be padding only.
@@ -88,7 +88,7 @@ def make_input_fn(
         pad: entries to feed of lists whose length varies, by the name of a feature, or by a pattern for several:
             `{"image/object/*": 100, "caption": tpudata.Pad(5, cut=True)}`. They are fed under their full names, [B, entries, ...],
             filled up with 0, 0.0 or b"", next to the number of real ones, int32 [B], under the name without wildcards:
-            `image/object/count`, `caption/count`. The features of a pattern have as many entries in each record; boxes and
+            `image/object/count`, `caption/count`. In a record, the features of a pattern have equally many entries; boxes and
             points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
             `Pad` cuts it. None in place of a number stands for the length of the dataset's longest list; lists that are fed without
             a key here are padded to this length, too, if the manifest has it.
@@ -119,7 +119,7 @@ def make_input_fn(
             stored, and at least 1,024 if these fit 1 GiB. If all fit, an epoch is a true permutation. Otherwise chunks
             (0.5 to 1 MB; tokens: 2 to 4 MB; gzip: at least 64 records) are permuted, the permuted order is cut into up to 32
             lanes that are read side by side, and the records of each lane are shuffled within its share of the window.
-        num_epochs: training ends after so many epochs, with the last whole batch; None for no end.
+        num_epochs: number of epochs after which training ends, with the last whole batch; None for no end.
         seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
         cache: keeps decoded records, before `transform` and all random steps; with `crop`, images stay encoded. True for memory,
             "auto" for memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they

@@ -34,7 +34,7 @@ def as_numpy(
 
     Args:
         input_fn: the function that `make_input_fn` returned; or a `tf.data.Dataset`, which is used unchanged.
-        batch_size: rows of the global batch, of which each process gets `batch_size / process_count`; None with a dataset.
+        batch_size: rows of the global batch; each process gets `batch_size / process_count` of them. None with a dataset.
         process_index: index of this process, such as `jax.process_index()` or `torch.distributed.get_rank()`.
         process_count: number of processes.
         start_step: number of global batches to skip.

@@ -41,7 +41,7 @@ class RowBlocks:
     num_blocks: int
 
     def place(self, name: str, blocks: Sequence[Array], axis: int) -> jax.Array:
-        """Return the global array of a tensor, to which each process gives its blocks of rows.
+        """Return the global array of a tensor, made of the blocks of rows that each process passes.
 
         Args:
             name: path of the tensor for messages.
@@ -54,8 +54,8 @@ class RowBlocks:
         import jax
         from jax.sharding import NamedSharding, PartitionSpec
 
-        shape, block_rows = blocks[0].shape, blocks[0].shape[axis]
-        total_rows = block_rows * self.num_blocks
+        shape, rows_per_block = blocks[0].shape, blocks[0].shape[axis]
+        total_rows = rows_per_block * self.num_blocks
         if total_rows % self.num_parts:
             raise UsageError(
                 f"as_jax: {name} has {count_text(total_rows, 'row')} (expected a multiple of {self.num_parts}, into which"
@@ -64,7 +64,7 @@ class RowBlocks:
 
         def slice_rows(first: int, stop: int) -> Array:
             # A part lies in one block, since a block is a whole number of parts.
-            index, begin = divmod(first, block_rows)
+            index, begin = divmod(first, rows_per_block)
             block_slice = slice(begin, begin + stop - first)
             return blocks[self.indices.index(index)][(slice(None),) * axis + (block_slice,)]
 
@@ -134,17 +134,17 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
             f"as_jax: the mesh has no devices of this process (got those of others, expected some of {jax.local_devices()}). "
             "Call it in the processes of the mesh."
         )
-    parts = math.prod(mesh.shape[name] for name in axes)
+    num_parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
     # An array of one row for each part: the row of a device is its part.
-    device_rows = by_rows.addressable_devices_indices_map((parts,)).values()
-    # Without axes there is one part, of which all devices have copies.
-    process_parts = {row_slice.indices(parts)[0] for (row_slice,) in device_rows} if axes else {0}
+    device_rows = by_rows.addressable_devices_indices_map((num_parts,)).values()
+    # Without axes there is one part, and all devices have copies of it.
+    process_parts = {row_slice.indices(num_parts)[0] for (row_slice,) in device_rows} if axes else {0}
     # The largest blocks that have parts of this process alone.
     sizes = range(1, len(process_parts) + 1)
-    block_size = max(size for size in sizes if parts % size == 0 and _are_whole_blocks(process_parts, size))
+    block_size = max(size for size in sizes if num_parts % size == 0 and _are_whole_blocks(process_parts, size))
     indices = tuple(sorted({part // block_size for part in process_parts}))
-    return RowBlocks(mesh, axes, parts, indices, parts // block_size)
+    return RowBlocks(mesh, axes, num_parts, indices, num_parts // block_size)
 
 
 def _are_whole_blocks(parts: set[int], size: int) -> bool:

@@ -37,14 +37,14 @@ class Stage:
 
     Attributes:
         name: "read", "parse", "stream", or the name of an input_fn.
-        records: number of records.
+        num_records: number of records.
         seconds: duration.
         cpu_seconds: CPU time of all threads of the process, user and system.
         other_cpu_seconds: CPU time of all other processes of the machine; 0 if unknown.
     """
 
     name: str
-    records: int
+    num_records: int
     seconds: float
     cpu_seconds: float
     other_cpu_seconds: float
@@ -52,7 +52,7 @@ class Stage:
     @property
     def rate(self) -> float:
         """Records per second."""
-        return self.records / self.seconds
+        return self.num_records / self.seconds
 
     @property
     def cores(self) -> float:
@@ -67,7 +67,7 @@ class Stage:
     @property
     def cpu_per_record(self) -> float:
         """Seconds of CPU time for a record."""
-        return self.cpu_seconds / self.records
+        return self.cpu_seconds / self.num_records
 
 
 class Stages:
@@ -87,7 +87,7 @@ class Stages:
         reading: the argument `reading` of the input_fns; None for the default.
 
     Attributes:
-        reads: number of pieces that are read at the same time; None if the split is not read in pieces, as by default on a disk.
+        num_reads: number of pieces that are read at the same time; None if the split is not read in pieces, the default on a disk.
         piece_memory: bytes of memory that a piece takes while it is read; None if the split is not read in pieces.
         is_held: whether training reads all records once and holds them in memory, because they fit the shuffle window.
 
@@ -120,7 +120,7 @@ class Stages:
         )
         options = Options(training=training, reading=reading or Reading())
         self._records = Records.open(InputRequest(files, fields, options))
-        self.reads, self.piece_memory = self._records.plan.reads, self._records.plan.piece_memory
+        self.num_reads, self.piece_memory = self._records.plan.num_reads, self._records.plan.piece_memory
         self._records_per_pass = math.inf if training else self._records.count
         self.is_held = self._records.window.has_all
 
@@ -137,9 +137,9 @@ class Stages:
             DatasetError: records cannot be parsed or decoded.
             StorageError: a file cannot be read.
         """
-        # Pieces requested together arrive together, so whole rounds of `reads` pieces are measured. Without pieces `reads` is None.
-        read_counts = self._count_records(self._records.read_counts(), rows=None)
-        yield _measure_stage("read", read_counts, seconds, per_round=self.reads or 1)
+        # Pieces requested together arrive together, so whole rounds of `num_reads` pieces are measured; it is None without pieces.
+        read_counts = self._count_records(self._records.read_counts(), num_rows=None)
+        yield _measure_stage("read", read_counts, seconds, per_round=self.num_reads or 1)
         order, rows = self._records.make_order(self._batch_size), Rows.all(self._batch_size)
         parsed = self._records.batches(order, rows, start_step=0).prefetch(tf.data.AUTOTUNE)
         yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
@@ -157,24 +157,26 @@ class Stages:
             CorruptionError: a record is damaged.
             StorageError: a file cannot be read.
         """
-        return _measure_stage("stream", self._count_records(self._records.read_counts(reads=1), rows=None), seconds)
+        return _measure_stage(
+            "stream", self._count_records(self._records.read_counts(num_reads=1), num_rows=None), seconds
+        )
 
-    def _count_records(self, dataset: tf.data.Dataset, rows: int | None) -> Iterator[int]:
+    def _count_records(self, dataset: tf.data.Dataset, num_rows: int | None) -> Iterator[int]:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
             dataset: a dataset of batches, or of numbers of records.
-            rows: rows of each element, padding included; None if the elements are numbers of records.
+            num_rows: number of rows of each element, padding included; None if the elements are numbers of records.
 
         Raises:
             TpudataError: a record is damaged or does not match the dataset, or a file cannot be read.
         """
         while True:
             # Only elements that are batches of an evaluation have padding, in the last one.
-            remaining = math.inf if rows is None else self._records_per_pass
+            remaining = math.inf if num_rows is None else self._records_per_pass
             try:
                 for element in dataset:
-                    count = int(element) if rows is None else rows
+                    count = int(element) if num_rows is None else num_rows
                     yield int(min(count, remaining))
                     remaining = max(0, remaining - count)
             except (tf.errors.OpError, UnicodeDecodeError) as error:
@@ -195,7 +197,7 @@ def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: 
         seconds: duration of the measurement.
         per_round: elements that are produced together; whole rounds of them are measured.
     """
-    # Close the iterator at once, so that no thread of a stage runs during the next stage.
+    # Close the iterator immediately, so that no thread of a stage runs during the next stage.
     with contextlib.closing(counts):  # type: ignore[type-var]
         begin = time.perf_counter()
         _take_round(counts, per_round)
@@ -203,13 +205,13 @@ def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: 
             _take_round(counts, per_round)
         begin, cpu_begin, machine_cpu_begin = time.perf_counter(), time.process_time(), _read_machine_cpu_seconds()
         # At least one round, however short the time is.
-        records = _take_round(counts, per_round)
+        num_records = _take_round(counts, per_round)
         while (elapsed := time.perf_counter() - begin) < seconds:
-            records += _take_round(counts, per_round)
+            num_records += _take_round(counts, per_round)
         cpu = time.process_time() - cpu_begin
         machine_cpu = _read_machine_cpu_seconds() - machine_cpu_begin
         # The machine's seconds are 0 if unknown, and count in ticks, so the difference may be below 0.
-        return Stage(name, records, elapsed, cpu, max(0.0, machine_cpu - cpu))
+        return Stage(name, num_records, elapsed, cpu, max(0.0, machine_cpu - cpu))
 
 
 def _take_round(counts: Iterator[int], per_round: int) -> int:

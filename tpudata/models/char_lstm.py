@@ -97,19 +97,21 @@ class _Weights:
         return tf.matmul(outputs, self.kernel) + self.bias
 
 
-def _make_layer(index: int, input_size: int, units: int) -> _Layer:
+def _make_layer(index: int, input_size: int, num_units: int) -> _Layer:
     """Return the weights of LSTM layer `index`, from variables of the current variable scope."""
 
     # `get_variable` passes the shape and the dtype, which are known here.
     def make_bias(_: object, **__: object) -> tf.Tensor:
         # The gates are input, forget, candidate and output; the forget gate begins open.
-        return tf.concat([tf.zeros([units]), tf.ones([units]), tf.zeros([2 * units])], axis=0)
+        return tf.concat([tf.zeros([num_units]), tf.ones([num_units]), tf.zeros([2 * num_units])], axis=0)
 
     with _v1.variable_scope(f"lstm_{index}"):
         return _Layer(
-            tf.convert_to_tensor(variable("kernel", [input_size, 4 * units], _v1.glorot_uniform_initializer())),
-            tf.convert_to_tensor(variable("recurrent_kernel", [units, 4 * units], _v1.orthogonal_initializer())),
-            tf.convert_to_tensor(variable("bias", [4 * units], make_bias)),
+            tf.convert_to_tensor(variable("kernel", [input_size, 4 * num_units], _v1.glorot_uniform_initializer())),
+            tf.convert_to_tensor(
+                variable("recurrent_kernel", [num_units, 4 * num_units], _v1.orthogonal_initializer())
+            ),
+            tf.convert_to_tensor(variable("bias", [4 * num_units], make_bias)),
         )
 
 
@@ -202,12 +204,12 @@ def _run_layers(
     net = tf.gather(weights.embedding, tf.transpose(input_ids))
     outputs, cells = [], []
     for index, layer in enumerate(weights.layers):
-        units = layer.recurrent_kernel.shape[0]
+        num_units = layer.recurrent_kernel.shape[0]
         # One matrix product for the inputs of all steps.
         gates = layer.project(tf.reshape(net, [-1, net.shape[2]]))
         # The batch, unlike the length, may be of unknown size.
         batch_size = -1 if net.shape[1] is None else net.shape[1]
-        gates = tf.reshape(gates, [net.shape[0], batch_size, 4 * units])
+        gates = tf.reshape(gates, [net.shape[0], batch_size, 4 * num_units])
         net, cell = lstm_recurrence(gates, layer.recurrent_kernel)
         net = drop(net, dropout_rate, dropout_seed, index=index)
         outputs.append(net)

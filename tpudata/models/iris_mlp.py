@@ -78,8 +78,8 @@ def iris_mlp(
     """
     initializer = tf.compat.v1.random_normal_initializer(stddev=params.initial_stddev)
     net = inputs
-    for layer, units in enumerate(params.hidden_units):
-        net = _ACTIVATIONS[params.activation](dense(net, units, f"hidden_{layer}", initializer))
+    for layer, num_units in enumerate(params.hidden_units):
+        net = _ACTIVATIONS[params.activation](dense(net, num_units, f"hidden_{layer}", initializer))
         if training:
             net = drop(net, params.dropout, dropout_seed, index=layer)
     return dense(net, params.num_classes, "logits", initializer)

@@ -163,7 +163,7 @@ class _Network:
             zero_gamma: whether the scale of the normalization is initially 0 instead of 1.
         """
         initializer = _v1.variance_scaling_initializer(2.0, mode="fan_out", distribution="truncated_normal")
-        net = conv(net, filters, size, name, strides=stride, kernel_initializer=initializer, use_bias=False)
+        net = conv(net, filters, size, name, stride=stride, kernel_initializer=initializer, use_bias=False)
         momentum = self.params.batch_norm_momentum
         return batch_norm(net, self.training, f"{name}_norm", momentum=momentum, zero_gamma=zero_gamma)
 

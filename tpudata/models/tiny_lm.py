@@ -168,8 +168,8 @@ def _attend(net: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, params: TinyL
 
 def _apply_mlp(net: tf.Tensor, params: TinyLmParams) -> tf.Tensor:
     """Return the outputs of a block's two dense layers, [batch, length, hidden_size]; the residual stream adds them."""
-    units = params.mlp_size or 4 * params.hidden_size
-    net = tf.nn.gelu(dense(net, units, "mlp_in", _make_initializer(num_summed=1)))
+    num_units = params.mlp_size or 4 * params.hidden_size
+    net = tf.nn.gelu(dense(net, num_units, "mlp_in", _make_initializer(num_summed=1)))
     return dense(net, params.hidden_size, "mlp_out", _make_initializer(num_summed=2 * params.num_layers))
 
 

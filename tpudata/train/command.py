@@ -7,8 +7,8 @@ predictions.jsonl (see tpudata.train.outputs.predictions), export/TIME (a SavedM
 tpudata.train.outputs.early_stopping) and a record of the run (see tpudata.train.outputs.record).
 
 Training that continues from a checkpoint gets exactly the next batch, since the order of the records is a function of the seed, the
-step and the batch size. SIGTERM ends training with a checkpoint after the current loop, and ends an evaluation during training at
-once, both with exit code 75; the same command continues the training.
+step and the batch size. SIGTERM ends training with a checkpoint after the current loop, and ends an evaluation during training
+immediately, both with exit code 75; the same command continues the training.
 """
 
 from __future__ import annotations

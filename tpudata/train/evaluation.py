@@ -35,14 +35,16 @@ class Evaluation:
         estimator: estimator of the run.
         options: options of the run.
         input_fn: input_fn of evaluation.
-        records: number of records in the split.
+        num_records: number of records in the split.
     """
 
-    def __init__(self, estimator: TPUEstimator, options: TrainOptions, input_fn: InputFunction, records: int) -> None:
+    def __init__(
+        self, estimator: TPUEstimator, options: TrainOptions, input_fn: InputFunction, num_records: int
+    ) -> None:
         self._estimator = estimator
         self._options = options
         self._input_fn = input_fn
-        self._records = records
+        self._num_records = num_records
         self.metrics: dict[str, Any] = {}
         self.rows: list[Row] = []
 
@@ -60,10 +62,10 @@ class Evaluation:
         seconds = time.monotonic() - started
         self.metrics = {name: _convert_to_python(metric) for name, metric in metrics.items()}
         split = self._options.eval_split
-        record = {**self.metrics, "split": split, "records": self._records}
+        record = {**self.metrics, "split": split, "records": self._num_records}
         write_json(self._options.model_dir, EVALUATION_NAME, record)
         step, loss, accuracy = self.metrics["global_step"], self.metrics["loss"], self.metrics.get("accuracy")
-        row = make_closing_row("evaluate", split, self._records, step, seconds, loss=loss, accuracy=accuracy)
+        row = make_closing_row("evaluate", split, self._num_records, step, seconds, loss=loss, accuracy=accuracy)
         self.rows.append(row)
 
     def run_continuously(self) -> None:
@@ -101,7 +103,7 @@ class Evaluation:
         """
         options = self._options
         interval = options.save_checkpoints_steps or options.train_steps
-        stopping = EarlyStopping(options, self._records, step)
+        stopping = EarlyStopping(options, self._num_records, step)
         while True:
             # Only at regular steps: an interrupted run must be evaluated at the same steps as an uninterrupted one.
             is_due = step > 0 and (step % interval == 0 or step >= options.train_steps)

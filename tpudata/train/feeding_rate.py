@@ -18,7 +18,7 @@ def read_feeding_rate(text: str, flag: str) -> FeedingRate:
         flag: the flag, for messages.
 
     Raises:
-        UsageError: the text is neither a number above 0 nor the path of such a report.
+        UsageError: the value is neither a number above 0 nor the path of a report.
         StorageError: the file cannot be read.
     """
     try:
@@ -34,7 +34,7 @@ def _read_report(path: str, flag: str) -> FeedingRate:
     """Return the rate of the last stage, which includes all other stages, in a report of `tpudata bench`.
 
     Raises:
-        UsageError: the file is not such a report.
+        UsageError: the file is not a report of `tpudata bench --json`.
         StorageError: the file cannot be read.
     """
     content = storage_for(path).read(path)

@@ -60,8 +60,8 @@ class CheckedInput:
 
 def _make_key(params: Mapping[str, Any], context: tf.distribute.InputContext, start_step: int) -> tuple[int, ...]:
     """Return the numbers that determine which rows an input_fn's dataset has on this host."""
-    hosts = (context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync)
-    return (params["batch_size"], *hosts, start_step)
+    context_numbers = (context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync)
+    return (params["batch_size"], *context_numbers, start_step)
 
 
 def make_training_input(

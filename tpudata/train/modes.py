@@ -195,8 +195,8 @@ def check_model(job: Job) -> None:
 
 
 def _make_evaluation(job: Job) -> Evaluation:
-    records = job.dataset.kept(job.options.eval_split).records
-    return Evaluation(job.estimator, job.options, job.evaluation_input, records)
+    num_records = job.dataset.kept(job.options.eval_split).records
+    return Evaluation(job.estimator, job.options, job.evaluation_input, num_records)
 
 
 def _make_inference_input_fn(job: Job) -> InputFunction:
@@ -227,11 +227,11 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
         seconds += time.monotonic() - started
         return read_global_step(estimator) or 0
 
-    # If all steps are done, the estimator returns at once.
+    # If all steps are done, the estimator returns immediately.
     if evaluation is None:
         train_to(options.train_steps)
     else:
         evaluation.train_with_early_stopping(train_to, first_step)
     last_step = read_global_step(estimator) or 0
-    records = (last_step - first_step) * options.batch_size
-    return make_closing_row("train", options.train_split, records, last_step, seconds, loss=estimator.last_loss)
+    num_records = (last_step - first_step) * options.batch_size
+    return make_closing_row("train", options.train_split, num_records, last_step, seconds, loss=estimator.last_loss)

@@ -62,26 +62,26 @@ def make_value_ranges(
     settings = {**(param_defaults(options.model) or {}), **params}
     source, ranges = f"{dataset.path}, split {split}", []
     # Wrong values of the user's are left to the model, which rejects them.
-    classes, offset, tokens = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
-    if label is not None and isinstance(classes, int) and isinstance(offset, int):
-        model = f"{options.model} with num_classes={classes} and label_offset={offset}"
+    num_classes, offset, vocab_size = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
+    if label is not None and isinstance(num_classes, int) and isinstance(offset, int):
+        model = f"{options.model} with num_classes={num_classes} and label_offset={offset}"
         fix = "Pass --param num_classes=N or --param label_offset=N, or convert the dataset again with --label-offset."
-        last = offset + classes - 1
+        last = offset + num_classes - 1
         ranges.append(
             ValueRange(label.name, is_label=True, first=offset, last=last, source=source, model=model, fix=fix)
         )
-    if learns_label_maps(options.model) and isinstance(classes, int):
+    if learns_label_maps(options.model) and isinstance(num_classes, int):
         name, ignored = LabelMap.find(dataset, options.model).feature.name, settings["ignored_label"]
-        model = f"{options.model} with num_classes={classes} and ignored_label={ignored}"
+        model = f"{options.model} with num_classes={num_classes} and ignored_label={ignored}"
         fix = "Pass --param num_classes=N, one more than the highest class, or --param ignored_label=N."
-        last = classes - 1
+        last = num_classes - 1
         ranges.append(
             ValueRange(name, is_label=True, first=0, last=last, source=source, model=model, fix=fix, ignored=ignored)
         )
-    if isinstance(tokens, int):
-        model = f"{options.model} with vocab_size={tokens}"
+    if isinstance(vocab_size, int):
+        model = f"{options.model} with vocab_size={vocab_size}"
         fix = "Pass --param vocab_size=N for more token ids."
-        last = tokens - 1
+        last = vocab_size - 1
         ranges.append(ValueRange("input_ids", is_label=False, first=0, last=last, source=source, model=model, fix=fix))
     return ranges
 
@@ -178,7 +178,7 @@ def _assert_shares(value_range: ValueRange, shares: tf.Tensor) -> tf.Operation:
 
 
 def _make_message(value_range: ValueRange, outside: tf.Tensor) -> tf.Tensor:
-    """Return a message in the form that `tpudata.error_text.libraries` recognises; `outside` is the text for the wrong value."""
+    """Return a message in the form that `tpudata.error_text.libraries` recognises; `outside` is the wrong value as a string."""
     import tensorflow as tf
 
     begin = f"Feature {value_range.feature}: a value does not fit {value_range.model} (got "

@@ -36,7 +36,7 @@ from beam_jobs.steps.shards.group_by_shard import ByRun, split_by_shard
 from tpudata.format import Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
-# Bytes of a record in a shard besides its content and its texts.
+# Bytes of a record in a shard besides its content and its strings.
 OVERHEAD = 230
 _FOLDER_RECORDS = 10_000
 # Most parts in which an engine lists.
@@ -53,16 +53,16 @@ class GeneratedFolders(RecordSource):
 
     Attributes:
         options: options of the conversion.
-        records: number of records.
+        record_count: number of records.
     """
 
     options: ConvertOptions
-    records: int
+    record_count: int
     has_classes: bool = True
 
     def parts(self) -> range:
         """Return the first record of each folder."""
-        return range(0, self.records, _FOLDER_RECORDS)
+        return range(0, self.record_count, _FOLDER_RECORDS)
 
     def units(self, part: int, ignored: list[str]) -> tuple[int]:
         """Return the first record of a folder."""
@@ -73,7 +73,7 @@ class GeneratedFolders(RecordSource):
         """Yield the references of the folder whose first record is number `unit`."""
         del ignored, reject
         name = f"n{unit // _FOLDER_RECORDS:08d}"
-        for number in range(unit, min(unit + _FOLDER_RECORDS, self.records)):
+        for number in range(unit, min(unit + _FOLDER_RECORDS, self.record_count)):
             key = f"{name}/{name}_{number}.JPEG"
             # Sizes from 60 to 160 kB, spread evenly.
             path, size = f"{self.options.input}/{key}", 60_000 + number * 7919 % 100_000
@@ -85,12 +85,12 @@ class Output:
     """Output of a step.
 
     Attributes:
-        elements: number of elements.
+        element_count: number of elements.
         size: their size in bytes.
         note: further information.
     """
 
-    elements: int = 0
+    element_count: int = 0
     size: int = 0
     note: str = ""
 
@@ -98,23 +98,23 @@ class Output:
         """Write one element."""
         file.write(_LENGTH.pack(len(data)))
         file.write(data)
-        self.elements += 1
+        self.element_count += 1
         self.size += len(data)
 
 
-def list_references(folder: Path, records: int) -> dict[str, Output]:
+def list_references(folder: Path, record_count: int) -> dict[str, Output]:
     """List all folders in parts; each part has one accumulator of each combine, since engines combine before they shuffle."""
-    source = GeneratedFolders(OPTIONS, records)
+    source = GeneratedFolders(OPTIONS, record_count)
     step = ListReferences(source, OPTIONS, ImageConverter().text_bytes)
     units = list(enumerate_units(source, []))
-    part_units = -(-len(units) // _LISTINGS)
+    units_per_part = -(-len(units) // _LISTINGS)
     combines = _make_combines()
     outputs = {name: Output() for name in ("packs", *combines)}
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / name).open("wb")) for name in outputs}
-        for start in range(0, len(units), part_units):
+        for start in range(0, len(units), units_per_part):
             accumulators: dict[str, Any] = {name: combine.create_accumulator() for name, combine in combines.items()}
-            for element in step.process(units[start : start + part_units]):
+            for element in step.process(units[start : start + units_per_part]):
                 # Packs are the main output. Tagged elements are for combines; elements of other tags do not count here.
                 if not isinstance(element, TaggedOutput):
                     outputs["packs"].write(files["packs"], element)
@@ -126,9 +126,9 @@ def list_references(folder: Path, records: int) -> dict[str, Output]:
     return outputs
 
 
-def combine(folder: Path, records: int) -> dict[str, Output]:
+def combine(folder: Path, record_count: int) -> dict[str, Output]:
     """Merge the accumulators of each combine into a few, as engines do with a fan-out."""
-    del records
+    del record_count
     outputs = {}
     for name, combine_fn in _make_combines().items():
         outputs[name] = Output()
@@ -146,9 +146,9 @@ def combine(folder: Path, records: int) -> dict[str, Output]:
     return outputs
 
 
-def add_up(folder: Path, records: int) -> dict[str, Output]:
+def add_up(folder: Path, record_count: int) -> dict[str, Output]:
     """Merge the few accumulators of each combine into its result, on one worker."""
-    del records
+    del record_count
     outputs = {}
     for name, combine_fn in _make_combines().items():
         accumulator = combine_fn.create_accumulator()
@@ -164,20 +164,20 @@ def _make_combines() -> dict[str, beam.CombineFn]:
     return {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
 
 
-def plan_shards(folder: Path, records: int) -> dict[str, Output]:
+def plan_shards(folder: Path, record_count: int) -> dict[str, Output]:
     """Plan the shards, on one worker; every worker gets the plan."""
     tally = pickle.loads((folder / f"{TALLY}-sum").read_bytes())
     plan = make_plan(tally, ratios={}, options=OPTIONS, overhead=OVERHEAD)
     # `files` counts the references in the plan.
-    assert plan.files == records
+    assert plan.files == record_count
     output = _write_value(folder / "plan", plan)
     output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
     return {"plan": output}
 
 
-def split_by_run(folder: Path, records: int) -> dict[str, Output]:
+def split_by_run(folder: Path, record_count: int) -> dict[str, Output]:
     """Split packs by runs of shards: neighbouring shards, whose references one worker sorts together."""
-    del records
+    del record_count
     plan = _read_plan(folder)
     output, step = Output(), ByRun()
     shutil.rmtree(folder / "runs", ignore_errors=True)
@@ -201,7 +201,7 @@ def split_by_run(folder: Path, records: int) -> dict[str, Output]:
     return {"runs": output}
 
 
-def split_runs_by_shard(folder: Path, records: int) -> dict[str, Output]:
+def split_runs_by_shard(folder: Path, record_count: int) -> dict[str, Output]:
     """Sort each run and split it into its shards, whose order and bytes are checked."""
     plan = _read_plan(folder)
     output, shard_sizes, most_sorted, total = Output(), [], 0, 0
@@ -219,13 +219,13 @@ def split_runs_by_shard(folder: Path, records: int) -> dict[str, Output]:
                     run_count += count
                     output.write(file, pickle.dumps(shard, protocol=5))
                 most_sorted, total = max(most_sorted, run_count), total + run_count
-    assert (total, sum(shard_sizes)) == (records, plan.bytes), f"{total} references came out of {records}"
+    assert (total, sum(shard_sizes)) == (record_count, plan.bytes), f"{total} references came out of {record_count}"
     smallest, largest = min(shard_sizes) / 1e6, max(shard_sizes) / 1e6
     output.note = f"shards of {smallest:.1f} to {largest:.1f} MB; {most_sorted:,} references sorted at once"
     return {"shards": output}
 
 
-def make_manifest(folder: Path, records: int) -> dict[str, Output]:
+def make_manifest(folder: Path, record_count: int) -> dict[str, Output]:
     """Make the manifest from the results of all shards, on one worker; each shard's result is the summary of one image."""
     plan = _read_plan(folder)
     total, shards = ImageSummary(), []
@@ -235,14 +235,14 @@ def make_manifest(folder: Path, records: int) -> dict[str, Output]:
     for number in range(count):
         total.merge(ImageSummary.from_json(json.loads(summary_text)))
         name = shard_name("train", number, count)
-        shards.append(Shard(name, records // count, bytes=100_000_000, crc32c=number))
+        shards.append(Shard(name, record_count // count, bytes=100_000_000, crc32c=number))
     labels = Labels(pickle.loads((folder / f"{NAMES}-sum").read_bytes()).names)
     manifest = Manifest(
         layout="imagenet",
         compression=None,
         splits={"train": Split(tuple(shards), total.decoded_bytes)},
         features=ImageConverter().features(total, labels),
-        source=Source(OPTIONS.input, records, plan.bytes, plan.fingerprint),
+        source=Source(OPTIONS.input, record_count, plan.bytes, plan.fingerprint),
         created_by="bench",
         labels=len(labels.names),
         rejected={},

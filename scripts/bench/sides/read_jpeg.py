@@ -25,7 +25,7 @@ import numpy as np
 
 SIZE = 224
 SPLIT = "train"
-BATCH, BATCHES = 128, 30
+BATCH, BATCH_COUNT = 128, 30
 WINDOW = 1024
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -44,13 +44,13 @@ class Side(NamedTuple):
     folder: Path
 
 
-def report(images: Path, resized: Path | None, rounds: int, dali: str | None) -> None:
+def report(images: Path, resized: Path | None, round_count: int, dali: str | None) -> None:
     """Run each side in turn, and print what an image costs and the ratios to imagenet_input.
 
     Args:
         images: a dataset of `tpudata convert images`, best with 64 shards or more, as ImageNet has 1,024.
         resized: the same pictures, converted with `--resize-shorter 256`, or None.
-        rounds: number of rounds.
+        round_count: number of rounds.
         dali: Python of an environment with nvidia-dali, or None.
     """
     names = [WHOLE, THEIRS, OURS, *([DALI] if dali else [])]
@@ -60,10 +60,10 @@ def report(images: Path, resized: Path | None, rounds: int, dali: str | None) ->
     sides.append(Side(ALONE, "", images))
     # Figures of each round, as `measure` returns them.
     figures: dict[Side, list[dict[str, float]]] = {side: [] for side in sides}
-    for _ in range(rounds):
+    for _ in range(round_count):
         for side in sides:
             figures[side].append(_run(side, dali or ""))
-    print(f"jpeg: batches of {BATCH}, {SIZE} x {SIZE}, normalised; median of {rounds} rounds")
+    print(f"jpeg: batches of {BATCH}, {SIZE} x {SIZE}, normalised; median of {round_count} rounds")
     print(f"    {'':<46}{'CPU per image':>14}{'ratio':>7}{'per s':>8}{'peak':>9}{'mean':>8}{'std':>7}")
     for side, side_figures in figures.items():
         medians = {key: statistics.median(figure[key] for figure in side_figures) for key in side_figures[0]}
@@ -111,10 +111,10 @@ def measure(side: Side) -> dict[str, float]:
     for _ in range(10):  # Then the shuffle's window and all buffers are full.
         next(batches)
     begin_cpu, begin = time.process_time(), time.perf_counter()
-    for _ in range(BATCHES):
+    for _ in range(BATCH_COUNT):
         next(batches)
     cpu, clock = time.process_time() - begin_cpu, time.perf_counter() - begin
-    peak, count = _read_peak_mb(), BATCHES * BATCH
+    peak, count = _read_peak_mb(), BATCH_COUNT * BATCH
     # Mean and standard deviation of 320 images show that all sides normalise alike.
     values = np.stack([np.asarray(next(batches))[:16].astype(np.float32) for _ in range(20)])
     moments = {"mean": float(values.mean()), "std": float(values.std())}
@@ -189,8 +189,8 @@ def read_dali(folder: Path, training: bool) -> Iterator[Any]:
             mirror=mirror,
         )
 
-    threads = len(os.sched_getaffinity(0))
-    pipeline = pipeline_def(make_pipeline, batch_size=BATCH, num_threads=threads, device_id=None, seed=0)()
+    thread_count = len(os.sched_getaffinity(0))
+    pipeline = pipeline_def(make_pipeline, batch_size=BATCH, num_threads=thread_count, device_id=None, seed=0)()
     pipeline.build()
     while True:
         (images,) = pipeline.run()

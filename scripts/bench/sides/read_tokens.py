@@ -31,7 +31,7 @@ LENGTH = 512
 NAMES = ("input_ids", "segment_ids", "positions")
 # Rows that fit the shuffle's window once they are parsed, and rows that do not.
 _FEW, _MANY = 40_960, 131_072
-_SHARDS = 4
+_SHARD_COUNT = 4
 _VOCABULARY = 32_000
 
 
@@ -43,17 +43,17 @@ def list_sides(folder: Path, batch_size: int) -> Iterator[tuple[str, dict[str, S
         batch_size: rows in a batch.
     """
     for kind in ("int64 lists", "int32 bytes"):
-        for records in (_FEW, _MANY):
+        for record_count in (_FEW, _MANY):
             is_raw = kind == "int32 bytes"
-            data = write_packed(folder / f"tokens-{kind.split()[0]}-{records}", records, is_raw=is_raw)
+            data = write_packed(folder / f"tokens-{kind.split()[0]}-{record_count}", record_count, is_raw=is_raw)
             size = sum(path.stat().st_size for path in data.glob("train-*"))
             # Rounds in which a window of 41,000 rows is filled several times. `_read_least` needs rows that are bytes.
             sides = {
-                name: Side(partial(build, data, batch_size), batches=_MANY // batch_size, warm_up=80)
+                name: Side(partial(build, data, batch_size), batch_count=_MANY // batch_size, warm_up=80)
                 for name, build in _SIDES.items()
                 if is_raw or build is not _read_least
             }
-            yield f"tokens: {records:,} rows of {LENGTH} tokens as {kind}, {size / 1e6:.0f} MB", sides
+            yield f"tokens: {record_count:,} rows of {LENGTH} tokens as {kind}, {size / 1e6:.0f} MB", sides
 
 
 def _read_raw(data: Path, batch_size: int) -> tf.data.Dataset:
@@ -110,12 +110,12 @@ def _read_records(data: Path) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(sorted(str(path) for path in data.glob("train-*")))
 
 
-def write_packed(folder: Path, records: int, *, is_raw: bool) -> Path:
+def write_packed(folder: Path, record_count: int, *, is_raw: bool) -> Path:
     """Write packed documents of random tokens, unless they exist; return their folder.
 
     Args:
         folder: folder of the dataset.
-        records: number of rows.
+        record_count: number of rows.
         is_raw: whether rows are stored as bytes of int32 instead of lists of int64.
     """
     if (folder / "manifest.json").exists():
@@ -124,14 +124,14 @@ def write_packed(folder: Path, records: int, *, is_raw: bool) -> Path:
     def make_records(seed: int) -> Iterator[bytes]:
         # The records of a shard: batches of documents are packed until there are enough rows.
         random = np.random.default_rng(seed)
-        missing = records // _SHARDS
-        while missing:
+        missing_count = record_count // _SHARD_COUNT
+        while missing_count:
             # As in text, small ids are frequent, and documents have any length.
             lengths = random.geometric(1 / 300, 4096)
             documents = [np.minimum(random.zipf(1.2, length), _VOCABULARY - 1).astype(np.int32) for length in lengths]
             (rows,) = pack_rows([Documents.of(documents)], LENGTH, pad_id=0)
             all_columns = {"input_ids": rows.input_ids, "segment_ids": rows.segment_ids, "positions": rows.positions}
-            columns = {name: values[:missing] for name, values in all_columns.items() if values is not None}
+            columns = {name: values[:missing_count] for name, values in all_columns.items() if values is not None}
             count = len(columns["input_ids"])
             if is_raw:
                 for row in range(count):
@@ -140,18 +140,18 @@ def write_packed(folder: Path, records: int, *, is_raw: bool) -> Path:
                     )
             else:
                 yield from encode_int_examples({name: IntLists.from_rows(values) for name, values in columns.items()})
-            missing -= count
+            missing_count -= count
 
     shards = [
-        write_shard(str(folder), shard_name("train", number, _SHARDS), make_records(number))
-        for number in range(_SHARDS)
+        write_shard(str(folder), shard_name("train", number, _SHARD_COUNT), make_records(number))
+        for number in range(_SHARD_COUNT)
     ]
     kind, dtype, encoding = ("bytes", "int32", "raw") if is_raw else ("int64", "int64", None)
     manifest = Manifest(
         layout="packed",
         splits={"train": Split(tuple(shards))},
         features=tuple(Feature(name, kind, dtype, (LENGTH,), encoding) for name in NAMES),
-        source=Source("random", records, bytes=0, fingerprint="0"),
+        source=Source("random", record_count, bytes=0, fingerprint="0"),
         created_by=tpudata.__version__,
     )
     write_metadata(str(folder), manifest)

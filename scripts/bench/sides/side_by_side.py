@@ -23,13 +23,13 @@ class Side(NamedTuple):
 
     Attributes:
         build: function, which is pickled, that makes the `tf.data.Dataset`; a finite one is repeated.
-        batches: number of batches in a round.
+        batch_count: number of batches in a round.
         warm_up: number of batches before the first round. A shuffle's window gets its memory from the system when it is first
             filled, and reuses it from then on.
     """
 
     build: Callable[[], Any]
-    batches: int
+    batch_count: int
     warm_up: int = 5
 
 
@@ -40,7 +40,7 @@ class _Cost(NamedTuple):
     clock: float
 
 
-def print_table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
+def print_table(sides: dict[str, Side], batch_size: int, round_count: int) -> None:
     """Measure sides in turn; print records per CPU second and per second, and the first side's CPU time relative to each side's."""
     context = multiprocessing.get_context("spawn")
     workers: dict[str, tuple[Any, Connection]] = {}
@@ -52,13 +52,13 @@ def print_table(sides: dict[str, Side], batch_size: int, rounds: int) -> None:
         # The process sends something once its warm-up is done.
         connection.recv()
     costs: dict[str, list[_Cost]] = {name: [] for name in sides}
-    for _ in range(rounds):
+    for _ in range(round_count):
         for name, (_, connection) in workers.items():
             # Any object requests a round.
             connection.send(True)
             cost: _Cost = connection.recv()
-            records = sides[name].batches * batch_size
-            costs[name].append(_Cost(cost.cpu / records, cost.clock / records))
+            record_count = sides[name].batch_count * batch_size
+            costs[name].append(_Cost(cost.cpu / record_count, cost.clock / record_count))
     for process, _ in workers.values():
         process.kill()
         process.join()
@@ -87,7 +87,7 @@ def _serve(connection: Connection, side: Side) -> None:
     while connection.recv():
         begin_cpu, _ = _wait_until_idle()
         begin = time.perf_counter()
-        take(tf.constant(side.batches))
+        take(tf.constant(side.batch_count))
         end_cpu, end = _wait_until_idle()
         connection.send(_Cost(end_cpu - begin_cpu, end - begin))
 

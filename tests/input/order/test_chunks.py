@@ -15,7 +15,7 @@ from tpudata.input.order.chunks import Chunks, count_chunk_records
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([1, 2, 8, 64]))
 def test_chunks_cover_all_records_and_end_with_shards(shards: list[int], length: int) -> None:
     chunks = Chunks.cut(shards, length)
-    assert chunks.records == sum(shards)
+    assert chunks.num_records == sum(shards)
     spans = list(zip(chunks.firsts.tolist(), chunks.stops.tolist(), strict=True))
     assert [record for a, b in spans for record in range(a, b)] == list(range(sum(shards)))
     places = [(shard, place // length) for shard, count in enumerate(shards) for place in range(count)]

@@ -30,7 +30,7 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
     else:
         records = order.list_spans(slots, block).map(lambda *spans: list_range_numbers(*spans)[1])
     rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.find_row_positions(slots, number))
-    pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns), rows))
+    pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns_per_block), rows))
     blocks = pairs.map(tf.gather).as_numpy_iterator()
     offset = slots.start * order.stride
     found: list[npt.NDArray[np.int64]] = []
@@ -54,7 +54,7 @@ def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.Da
     if data.draw(st.booleans(), "in streams"):
         lanes = data.draw(st.sampled_from([n for n in range(1, batch_size + 1) if batch_size % n == 0]), "lanes")
         max_run = data.draw(st.integers(1, 8), "records of a run")
-        order = StreamOrder.make_lanes(chunks, batch_size, window, seed, lanes=lanes, max_run=max_run)
+        order = StreamOrder.make_lanes(chunks, batch_size, window, seed, num_lanes=lanes, max_run=max_run)
     steps = -(-2 * sum(shards) // batch_size) + 2
     batches = taken(order, steps, 0, batch_size)
     stream = np.empty(batches.size, np.int64)
@@ -101,8 +101,8 @@ def test_a_window_of_one_reads_lanes_in_order() -> None:
 
 def test_memory_is_a_window_or_one_chunk_per_lane() -> None:
     order = TrainingOrder.make(Chunks.cut([10**6], 128), 1024, 100_000, 0)
-    assert order.turns * order.lanes <= 100_000
-    assert TrainingOrder.make(Chunks.cut([10**6], 128), 32, 1, 0).turns == 128
+    assert order.turns_per_block * order.num_lanes <= 100_000
+    assert TrainingOrder.make(Chunks.cut([10**6], 128), 32, 1, 0).turns_per_block == 128
 
 
 def test_lanes_divide_the_batch() -> None:
@@ -114,4 +114,4 @@ def test_hosts_read_only_the_lanes_of_their_rows() -> None:
     for hosts in (1, 2, 4):
         rows = 64 // hosts
         slots = [slot for host in range(hosts) for slot in order.find_slots(rows * host, rows * (host + 1))]
-        assert slots == list(range(order.lanes))
+        assert slots == list(range(order.num_lanes))

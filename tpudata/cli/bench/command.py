@@ -97,7 +97,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     )
     stages = list(stage_runner.measure(input_fns, flags.seconds))
     storage = None
-    if stage_runner.reads is not None:
+    if stage_runner.num_reads is not None:
         storage = measure_storage(dataset, flags.split, stage_runner, stages[0], flags.seconds)
     cores = count_usable_cores()
     # Records that are all held in memory are read once.

@@ -85,12 +85,12 @@ def measure_storage(
     split = dataset.manifest.split(split_name)
     record_bytes = split.bytes / split.records
     # Both attributes are known for an object store.
-    assert stages.reads is not None
+    assert stages.num_reads is not None
     assert stages.piece_memory is not None
     return StorageRates(
         latency_seconds=_measure_latency(dataset.shard_path(split.shards[0])),
         stream_rate=stages.measure_stream(seconds).rate * record_bytes,
-        streams=stages.reads,
+        streams=stages.num_reads,
         rate=reading_stage.rate * record_bytes,
         cpu_per_byte=reading_stage.cpu_per_record / record_bytes,
         record_bytes=record_bytes,

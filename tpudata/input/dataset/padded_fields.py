@@ -52,13 +52,13 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
                 f"pad: the value {options.value!r} of {key!r} fits none of its features"
                 f" ({', '.join(f'{feature.name} is {feature.dtype}' for feature in chosen)}). Omit it."
             )
-    counts = [_make_count_field(key, features) for key in pad]
-    names = [field.name for field in counts]
+    count_fields = [_make_count_field(key, features) for key in pad]
+    names = [field.name for field in count_fields]
     for name in names:
         if names.count(name) > 1:
             keys = ", ".join(repr(key) for key, other_name in zip(pad, names, strict=True) if other_name == name)
             raise UsageError(f"pad: the counts of {keys} would have one name, {name!r}. Pass other patterns.")
-    return [*fields.values(), *counts]
+    return [*fields.values(), *count_fields]
 
 
 def make_default_fields(
@@ -69,7 +69,7 @@ def make_default_fields(
     Args:
         chosen: lists that are read.
         features: all features of the dataset. Lists of the same objects have one count.
-        maxima: largest number of entries of each feature in a record; lists whose number is not there are ignored.
+        maxima: largest number of entries of each feature in a record, if known; lists of unknown length are ignored.
     """
     # The key that a caller would pass in `pad`: a pattern for all columns of an object table, otherwise the name.
     keys = {

@@ -48,7 +48,7 @@ def select_fields(
         sequence_length: length to which integer sequences of varying length are padded, except the keys of `columns.pads`; or the
             length of each sequence by name; None to reject such sequences.
         truncate: whether to cut longer sequences, instead of rejecting their records.
-        buckets: the bucket lengths, of which `sequence_length` is the longest, for messages; None without buckets.
+        buckets: the bucket lengths, for messages; `sequence_length` is the longest of them. None without buckets.
         hint: fix if the features cannot be fed as in the manifest.
 
     Raises:
@@ -175,7 +175,7 @@ def _check_sizes(
         buckets: as for `select_fields`.
 
     Raises:
-        UsageError: there is no such image or sequence.
+        UsageError: there is a size, and no image to resize or no sequence to pad.
     """
     if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _has_label_maps_alone(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
@@ -293,7 +293,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
 def _add_classes(label: Feature, manifest: Manifest) -> Feature:
     """Return the label, with the manifest's number of classes and offset if it is the default label and a list.
 
-    The features of such labels lack both, since the manifest states them for the dataset.
+    The feature of such a label lacks both, since the manifest states them for the dataset.
     """
     # `labels` counts the classes of the default label, not the classes of another feature.
     if label.shape != (None,) or manifest.labels is None or label is not label_feature(manifest):

@@ -100,7 +100,7 @@ def crop_map(
         name: name of the map's feature, for the message.
         window: window of the image's crop.
         options: the crop.
-        kind: noun for such a map, for the message.
+        kind: noun for the map in the message.
 
     Returns:
         The same dtype, [size, size, 1]: each pixel is the nearest one of the map.

@@ -73,7 +73,7 @@ class FixedExamples:
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])
         narrow = tf.concat([matrix[:, begin:end] for begin, end in self._narrow_ranges], 1)
-        # Compare all narrow bytes at once: a few operations per feature take as long as reading the records. Values are not
+        # Compare all narrow bytes in one call: a few operations per feature take as long as reading the records. Values are not
         # compared, except for the flags of the varints that are read, so that these have the template's lengths.
         compared_bits = np.full(size, 0xFF, np.uint8)
         for position in self.positions.values():

@@ -17,9 +17,9 @@ _OVERSAMPLED = 2
 def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """Decode a batch of JPEG, PNG, GIF (first frame) or BMP images.
 
-    Unless the manifest gives all images the shape of the field, each is resized to it: bilinear, antialiased, its aspect ratio not
-    kept, rounded to uint8. A JPEG of at least four times that height and width, with 1 or 3 channels, is decoded at 1/2, 1/4 or 1/8
-    before that. If the manifest gives that shape, an image of another shape is an error at run time.
+    If the manifest gives all images the shape of the field, an image of another shape is an error at run time. Otherwise each image
+    is resized to the field's shape: bilinear, antialiased, its aspect ratio not kept, rounded to uint8. A JPEG with 1 or 3 channels
+    and at least four times the field's height and width is decoded at 1/2, 1/4 or 1/8 before it is resized.
 
     Args:
         encoded: string [n].

@@ -24,8 +24,8 @@ _DTYPES = {"uint8": tf.uint8, "uint16": tf.int32}
 def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """Decode a batch of label maps.
 
-    Unless the manifest gives all maps the shape of the field, each is resized to it: each pixel is the nearest one of the map. If
-    the manifest gives that shape, a map of another shape is an error at run time.
+    If the manifest gives all maps the shape of the field, a map of another shape is an error at run time. Otherwise each map is
+    resized to the field's shape: each pixel is the nearest one of the map.
 
     Args:
         encoded: string [n].

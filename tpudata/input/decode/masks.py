@@ -16,7 +16,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
 
     Args:
         encoded: string [n, entries]: PNGs, and padding.
-        counts: int32 [n], entries of each record that are not padding.
+        counts: int32 [n], number of entries of each record that are not padding.
         field: field of the shape (entries, height, width). Masks are resized to it if their image is, and each pixel is then
             the nearest one of the mask; otherwise a mask of another size fails at run time.
 
@@ -24,7 +24,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
         uint8 [n, entries, height, width]: 1 inside, 0 outside and in padding.
     """
     assert field.masks_of is not None
-    entries, *size = field.shape
+    num_entries, *size = field.shape
     is_resized = field.masks_of.shape[:2] != tuple(size)
 
     def decode_mask(png: tf.Tensor) -> tf.Tensor:
@@ -36,7 +36,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
             mask = ensure(mask, tf.reduce_all(tf.equal(tf.shape(mask)[:2], size)), message)
         return tf.ensure_shape(mask[..., 0], size)
 
-    unpadded = tf.boolean_mask(encoded, tf.sequence_mask(counts, entries))
+    unpadded = tf.boolean_mask(encoded, tf.sequence_mask(counts, num_entries))
     masks = tf.map_fn(decode_mask, unpadded, fn_output_signature=tf.TensorSpec(size, tf.uint8))
     rows = tf.RaggedTensor.from_row_lengths(masks, counts, validate=False)
     return rows.to_tensor(0, shape=(None, *field.shape))
@@ -50,7 +50,7 @@ def crop_masks(
     Args:
         encoded: string [entries]: PNGs as large as the image, and padding. Other sizes fail at run time with
             `tf.errors.InvalidArgumentError`.
-        count: int32 scalar, entries that are not padding.
+        count: int32 scalar, number of entries that are not padding.
         name: name of the masks' feature, for the message.
         window: window of the image's crop.
         options: the crop.
@@ -64,8 +64,8 @@ def crop_masks(
         encoded[:count],
         fn_output_signature=tf.TensorSpec(size, tf.uint8),
     )
-    entries = encoded.shape[0]
-    return tf.ensure_shape(tf.pad(masks, [[0, entries - count], [0, 0], [0, 0]]), (entries, *size))
+    num_entries = encoded.shape[0]
+    return tf.ensure_shape(tf.pad(masks, [[0, num_entries - count], [0, 0], [0, 0]]), (num_entries, *size))
 
 
 def _decode(encoded: tf.Tensor) -> tf.Tensor:

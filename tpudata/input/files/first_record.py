@@ -72,16 +72,18 @@ def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
     Some writers omit empty lists, and TensorFlow reads a missing one as empty: a wrong name would give empty lists only.
     """
     stored_names: set[str] = set()
-    searched = 0
+    num_searched = 0
     # Stop at a damaged record, which the reader reports.
     with contextlib.suppress(CorruptionError):
         for offset, record in itertools.islice(read_records(path), _SEARCHED_RECORDS):
             stored_names.update(decode_example(record, path=path, offset=offset))
-            searched += 1
+            num_searched += 1
             if names <= stored_names:
                 return
     missing = ", ".join(map(repr, sorted(names - stored_names)))
-    raise FeatureError(f"{path}: feature {missing} is in none of the first {count_text(searched, 'record')}. {hint}")
+    raise FeatureError(
+        f"{path}: feature {missing} is in none of the first {count_text(num_searched, 'record')}. {hint}"
+    )
 
 
 def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
@@ -95,10 +97,10 @@ def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
     if _find_kind(values) != feature.kind:
         return f"has {count_text(len(values), 'value')} of kind {_find_kind(values)}, and not of kind {feature.kind}"
     if feature.encoding is None and field.is_list:
-        entry_values = math.prod(field.shape[1:])
-        if len(values) % entry_values == 0:
+        values_per_entry = math.prod(field.shape[1:])
+        if len(values) % values_per_entry == 0:
             return None
-        return f"has {count_text(len(values), 'value')}, which are not whole entries of {entry_values}"
+        return f"has {count_text(len(values), 'value')}, which are not whole entries of {values_per_entry}"
     expected_count = 1 if feature.is_one_value else math.prod(field.shape)
     if len(values) != expected_count:
         expected = "one that is its bytes" if feature.is_one_value else f"{expected_count} of shape {field.shape}"

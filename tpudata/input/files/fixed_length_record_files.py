@@ -147,24 +147,24 @@ def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_by
     Raises:
         CorruptionError: the bytes between header and footer are not a whole number of records, or the file is too short for both.
     """
-    body = file.size - header_bytes - footer_bytes
-    if body < 0:
+    body_bytes = file.size - header_bytes - footer_bytes
+    if body_bytes < 0:
         raise CorruptionError(
             file.path,
             file.size,
             f"the file has {count_text(file.size, 'byte')}, fewer than its header and footer (expected"
             f" {header_bytes + footer_bytes} or more). Restore it, omit it, or name the right sizes.",
         )
-    records, surplus = divmod(body, record_bytes)
-    if surplus:
+    num_records, surplus_bytes = divmod(body_bytes, record_bytes)
+    if surplus_bytes:
         raise CorruptionError(
             file.path,
-            file.size - footer_bytes - surplus,
+            file.size - footer_bytes - surplus_bytes,
             f"the file has {file.size} bytes: {header_bytes} of header, {footer_bytes} of footer and"
-            f" {count_text(records, 'record')} of {record_bytes} leave {surplus}."
+            f" {count_text(num_records, 'record')} of {record_bytes} leave {surplus_bytes}."
             " Name the right sizes, or unpack a file that is compressed.",
         )
-    return header_bytes + record_bytes * np.arange(records + 1)
+    return header_bytes + record_bytes * np.arange(num_records + 1)
 
 
 def _parse_fixed(records: tf.Tensor, dtype: np.dtype[np.void], fields: Sequence[Field]) -> dict[str, tf.Tensor]:

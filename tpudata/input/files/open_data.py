@@ -17,7 +17,7 @@ from tpudata.storage import is_pattern, storage_for
 
 Data: TypeAlias = "str | os.PathLike[str] | RecordFiles"
 
-# Endings of files; a path that does not exist and ends so was not meant as a folder.
+# Endings of files: a path that has one of them and does not exist was not meant as a folder.
 _FILE_ENDINGS = (".tfrecord", ".tfrecords", ".gz")
 
 

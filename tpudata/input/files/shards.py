@@ -145,9 +145,9 @@ def _pick_buffer_bytes(run: Run) -> tf.Tensor:
         return tf.clip_by_value(run.size, _MIN_BYTES, _MAX_BYTES)
     # A run at the start of a file is one read. Before any other run, TensorFlow reads the byte before it. Equal reads of at most
     # _REMOTE_BYTES follow: the last of them ends with the run, so that no block after the run is fetched.
-    reads = (run.size + _REMOTE_BYTES - 1) // _REMOTE_BYTES
+    num_reads = (run.size + _REMOTE_BYTES - 1) // _REMOTE_BYTES
     single_read = run.compute_buffer_bytes(run.file_bytes - run.size)
-    return tf.where(tf.equal(run.offset, 0), single_read, (run.size + reads - 1) // reads)
+    return tf.where(tf.equal(run.offset, 0), single_read, (run.size + num_reads - 1) // num_reads)
 
 
 def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:

@@ -57,25 +57,25 @@ class Run:
 
     def read_parts(self, part_bytes: int | tf.Tensor) -> tf.data.Dataset:
         """Return a dataset of the run's bytes, in parts of `part_bytes`, an int or int64 scalar that divides the run's size."""
-        after = self.file_bytes - self.offset - self.size
+        bytes_after = self.file_bytes - self.offset - self.size
         # The dataset reads nothing before the offset, so that one read fits the run exactly. A local file takes the default buffer.
-        buffer = self.compute_buffer_bytes(after) if self.is_remote else None
-        return tf.data.FixedLengthRecordDataset(self.path, part_bytes, self.offset, after, buffer)
+        buffer = self.compute_buffer_bytes(bytes_after) if self.is_remote else None
+        return tf.data.FixedLengthRecordDataset(self.path, part_bytes, self.offset, bytes_after, buffer)
 
     def read_bytes(self) -> tf.Tensor:
         """Return the run's bytes, string scalar."""
         return self.read_parts(self.size).get_single_element()
 
-    def compute_buffer_bytes(self, after: tf.Tensor) -> tf.Tensor:
+    def compute_buffer_bytes(self, bytes_after: tf.Tensor) -> tf.Tensor:
         """Return the buffer size, in bytes, with which reading the run is one request if possible.
 
         One request is possible for a run larger than a block, which the client reads without fetching blocks, and for a run at
         the end of its file, beyond which a larger buffer reads nothing.
 
         Args:
-            after: number of bytes of the file after the run, int64 scalar.
+            bytes_after: number of bytes of the file after the run, int64 scalar.
         """
-        return tf.where(tf.equal(after, 0), tf.maximum(self.size, _BLOCK_BYTES + 1), self.size)
+        return tf.where(tf.equal(bytes_after, 0), tf.maximum(self.size, _BLOCK_BYTES + 1), self.size)
 
 
 class SplitFiles(abc.ABC):

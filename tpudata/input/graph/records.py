@@ -97,7 +97,7 @@ class Records:
             return EvaluationOrder(self.plan.chunks, batch_size)
         if not self._options.shuffles:
             return SequentialOrder(self.plan.chunks, batch_size)
-        window, seed = self.window.records, operator.index(self._options.seed)
+        window, seed = self.window.num_records, operator.index(self._options.seed)
         if self.window.has_all:
             # Records in memory need no chunks: each is permuted alone.
             return TrainingOrder.make(Chunks.cut([self.count], length=1), batch_size, window, seed)
@@ -121,16 +121,16 @@ class Records:
         order, part = EvaluationOrder(self.plan.chunks, batch_size), HostPart(Rows.all(batch_size), start_step=0)
         return order.read_pass(FileRanges(self.stored, self.plan, is_decoded=False), part)
 
-    def read_counts(self, reads: int | None = None) -> tf.data.Dataset:
+    def read_counts(self, num_reads: int | None = None) -> tf.data.Dataset:
         """Return an endless dataset that reads all records in order; its elements are the number of records of each read.
 
         Args:
-            reads: number of concurrent reads; None for as many as in feeding.
+            num_reads: number of concurrent reads; None for as many as in feeding.
         """
         chunks, ranges = self.plan.chunks, FileRanges(self.stored, self.plan, is_decoded=False)
         load = ranges.make_loader(chunks.firsts)
         bounds = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops)).repeat()
-        return ranges.read(bounds, lambda first, stop: tf.size(load(first, stop)), reads)
+        return ranges.read(bounds, lambda first, stop: tf.size(load(first, stop)), num_reads)
 
     @property
     def _is_decoded(self) -> bool:

@@ -68,10 +68,10 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 def equalize(image: tf.Tensor) -> tf.Tensor:
     """Spread each channel's values so that all are about as frequent; a channel with under 255 pixels below its maximum stays."""
     counts = _count_values(image)
-    pixels = image.shape[0] * image.shape[1]
+    num_pixels = image.shape[0] * image.shape[1]
     counts_below = tf.cumsum(counts, axis=1, exclusive=True)
     # Number of pixels below the highest value that occurs.
-    count_below_highest = tf.reduce_max(tf.where(counts_below < pixels, counts_below, 0), axis=1, keepdims=True)
+    count_below_highest = tf.reduce_max(tf.where(counts_below < num_pixels, counts_below, 0), axis=1, keepdims=True)
     # Pillow's rule: value v becomes the number of pixels below it, in steps of a 255th of the pixels below the highest value.
     step = count_below_highest // 255
     spread = tf.minimum((step // 2 + counts_below) // tf.maximum(step, 1), 255)
@@ -85,9 +85,9 @@ def color(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 def contrast(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
     """Blend the image with its mean grey: factor 0 gives that grey, 1 the image, 2 twice the contrast."""
-    values = image.shape[0] * image.shape[1] * 3
+    num_values = image.shape[0] * image.shape[1] * 3
     total = tf.reduce_sum(tf.cast(_convert_to_grey(image), tf.int64))
-    mean = (2 * total + values) // (2 * values)  # Rounded, half up.
+    mean = (2 * total + num_values) // (2 * num_values)  # Rounded, half up.
     return _blend(tf.cast(mean, tf.float32), image, factor)
 
 

@@ -81,16 +81,16 @@ def mix_images(
     return _paste(images, shares, centre_seed)
 
 
-def mix_labels(labels: tf.Tensor, classes: int | None, shares: tf.Tensor) -> tf.Tensor:
+def mix_labels(labels: tf.Tensor, num_classes: int | None, shares: tf.Tensor) -> tf.Tensor:
     """Return the labels of mixed images, float32 [B, classes], or [B, ...] if they are numbers.
 
     Args:
-        labels: integers [B] from 0 to classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
+        labels: integers [B] from 0 to num_classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
             fails at run time with `tf.errors.InvalidArgumentError`.
-        classes: number of classes; None for numbers, and for shares whose number of classes is not checked.
+        num_classes: number of classes; None for numbers, and for shares whose number of classes is not checked.
         shares: float32 [B], as from `mix_images`.
     """
-    soft = tf.cast(labels, tf.float32) if classes is None else _encode_shares(labels, classes)
+    soft = tf.cast(labels, tf.float32) if num_classes is None else _encode_shares(labels, num_classes)
     weight = tf.reshape(shares, [-1] + [1] * (soft.shape.rank - 1))
     return weight * soft + (1.0 - weight) * _roll_to_partner(soft)
 
@@ -166,14 +166,14 @@ def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:
     return tf.roll(batch, 1, axis=0)
 
 
-def _encode_shares(labels: tf.Tensor, classes: int) -> tf.Tensor:
+def _encode_shares(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
     """Return classes, or their shares, as float32 [B, classes]."""
     if labels.shape.rank == 2:
-        return tf.cast(tf.ensure_shape(labels, (None, classes)), tf.float32)
+        return tf.cast(tf.ensure_shape(labels, (None, num_classes)), tf.float32)
     # one_hot gives zeros for a label out of range, which training would not notice.
-    message = f"labels: a label is not from 0 to {classes - 1}, as there are {count_text(classes, 'class', 'classes')}."
-    is_class = tf.logical_and(labels >= 0, labels < tf.cast(classes, labels.dtype))
-    return tf.one_hot(ensure(labels, tf.reduce_all(is_class), message), classes, dtype=tf.float32)
+    message = f"labels: a label is not from 0 to {num_classes - 1}, as there are {count_text(num_classes, 'class', 'classes')}."
+    is_class = tf.logical_and(labels >= 0, labels < tf.cast(num_classes, labels.dtype))
+    return tf.one_hot(ensure(labels, tf.reduce_all(is_class), message), num_classes, dtype=tf.float32)
 
 
 def _check_alpha(options: MixUp | CutMix) -> None:

@@ -70,10 +70,10 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
         )
     # Normalise a whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. NumPy tiles
     # once; TensorFlow would tile for every image.
-    repeats = width * channels // len(options.mean)
-    row_scale = np.tile(np.array([1 / (255 * std) for std in options.std], np.float32), repeats)
+    num_repeats = width * channels // len(options.mean)
+    row_scale = np.tile(np.array([1 / (255 * std) for std in options.std], np.float32), num_repeats)
     offsets = [-mean / std for mean, std in zip(options.mean, options.std, strict=True)]
-    row_offset = np.tile(np.array(offsets, np.float32), repeats)
+    row_offset = np.tile(np.array(offsets, np.float32), num_repeats)
     rows = tf.reshape(images, [-1, width * channels])
     normalised = tf.cast(tf.cast(rows, tf.float32) * row_scale + row_offset, dtype)
     return tf.ensure_shape(tf.reshape(normalised, tf.shape(images)), images.shape)

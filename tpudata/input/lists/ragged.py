@@ -103,16 +103,16 @@ def encode_multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Te
         stored: labels of each record, counted from the feature's label offset, as for `make_ragged`.
         field: field of the shape (classes,).
     """
-    (classes,), offset = field.shape, field.feature.label_offset
+    (num_classes,), offset = field.shape, field.feature.label_offset
     rows = make_ragged(stored, field.feature)
     labels = tf.cast(rows.values, tf.int32) - offset
     message = (
-        f"Feature {field.feature.name}: a record has a label that is none of its classes, {offset} to {offset + classes - 1}."
+        f"Feature {field.feature.name}: a record has a label that is none of its classes, {offset} to {offset + num_classes - 1}."
         " Correct num_classes in the schema, or the records."
     )
-    labels = ensure(labels, tf.reduce_all((labels >= 0) & (labels < classes)), message)
+    labels = ensure(labels, tf.reduce_all((labels >= 0) & (labels < num_classes)), message)
     row_and_class = tf.stack([tf.cast(rows.value_rowids(), tf.int32), labels], axis=1)
-    shape = tf.stack([tf.cast(rows.nrows(), tf.int32), classes])
+    shape = tf.stack([tf.cast(rows.nrows(), tf.int32), num_classes])
     # scatter_nd adds: a label may come twice in a record.
     sums = tf.scatter_nd(row_and_class, tf.ones_like(labels, tf.float32), shape)
-    return tf.ensure_shape(tf.minimum(sums, 1.0), (None, classes))
+    return tf.ensure_shape(tf.minimum(sums, 1.0), (None, num_classes))

@@ -59,7 +59,7 @@ class Table:
 
 
 def find_tables(fields: Fields) -> tuple[Table, ...]:
-    """Return the tables that have boxes or points, of fields for which `check_movable` raised no error."""
+    """Return the tables that have boxes or points; `check_movable` has raised no error for the fields."""
     groups = _group_columns(fields.inputs)
     tables = []
     # Each table has one field with the number of its entries.

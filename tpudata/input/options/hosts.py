@@ -50,13 +50,13 @@ class _Deployment(NamedTuple):
 
     Attributes:
         pipeline: index of this pipeline.
-        pipelines: number of pipelines.
-        batches: number of batches that each pipeline feeds in a step.
+        num_pipelines: number of pipelines.
+        num_batches: number of batches that each pipeline feeds in a step.
     """
 
     pipeline: int
-    pipelines: int
-    batches: int
+    num_pipelines: int
+    num_batches: int
 
 
 def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.distribute.InputContext | None) -> Rows:
@@ -74,20 +74,22 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
         UsageError: the numbers do not fit each other, or there are several hosts and no index of this one.
     """
     if input_context is not None:
-        index, pipelines = int(input_context.input_pipeline_id), int(input_context.num_input_pipelines)
+        index, num_pipelines = int(input_context.input_pipeline_id), int(input_context.num_input_pipelines)
         # Each pipeline feeds a batch, even if a strategy states fewer replicas.
-        replicas = max(int(input_context.num_replicas_in_sync), pipelines)
-        if pipelines < 1 or replicas % pipelines:
+        replicas = max(int(input_context.num_replicas_in_sync), num_pipelines)
+        if num_pipelines < 1 or replicas % num_pipelines:
             raise UsageError(
-                f"input_context: {replicas} replicas on {pipelines} input pipelines; each must feed the same number."
+                f"input_context: {replicas} replicas on {num_pipelines} input pipelines; each must feed the same number."
             )
-        batches = replicas // pipelines
+        num_batches = replicas // num_pipelines
     else:
-        index, pipelines, batches = _find_deployment(params.get("context"))
-    if not 0 <= index < pipelines:
-        raise UsageError(f"Input pipeline {index} of {pipelines}: out of range (expected 0 to {pipelines - 1}).")
-    count = batch_size * batches
-    return Rows(batch_size, total=count * pipelines, first=count * index, stop=count * (index + 1))
+        index, num_pipelines, num_batches = _find_deployment(params.get("context"))
+    if not 0 <= index < num_pipelines:
+        raise UsageError(
+            f"Input pipeline {index} of {num_pipelines}: out of range (expected 0 to {num_pipelines - 1})."
+        )
+    count = batch_size * num_batches
+    return Rows(batch_size, total=count * num_pipelines, first=count * index, stop=count * (index + 1))
 
 
 def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
@@ -128,17 +130,17 @@ def _find_deployment(context: Any) -> _Deployment:
         UsageError: there are several hosts, and the context has no index of this one.
     """
     if context is None:
-        return _Deployment(pipeline=0, pipelines=1, batches=1)
+        return _Deployment(pipeline=0, num_pipelines=1, num_batches=1)
     if hasattr(context, "current_input_fn_deployment"):
-        _, index, calls, replicas = context.current_input_fn_deployment()
+        _, index, num_calls, replicas = context.current_input_fn_deployment()
         # Only the inner context of TensorFlow's TPUEstimator, last released with 2.15, has the mode, PER_HOST_V2.
         internal = getattr(context, "_internal_ctx", None)
         feeds_replicas = internal is not None and internal.is_input_per_host_with_iterators()
-        return _Deployment(int(index), int(calls), int(replicas) if feeds_replicas else 1)
-    hosts = int(getattr(context, "num_hosts", 1))
-    if hosts > 1:
+        return _Deployment(int(index), int(num_calls), int(replicas) if feeds_replicas else 1)
+    num_hosts = int(getattr(context, "num_hosts", 1))
+    if num_hosts > 1:
         raise UsageError(
-            f"params['context'] has {hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
+            f"params['context'] has {num_hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
             " Pass a tf.distribute.InputContext."
         )
-    return _Deployment(pipeline=0, pipelines=1, batches=1)
+    return _Deployment(pipeline=0, num_pipelines=1, num_batches=1)

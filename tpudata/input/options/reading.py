@@ -17,8 +17,8 @@ class Reading:
     """Options of reading the files of a split: by default an object store in large pieces, a disk in small chunks.
 
     Every request of TensorFlow's client for `gs://` fetches a block, 64 MB unless it is configured, and costs a connection. So a
-    split is read there in whole shards, or in such blocks of larger shards: each is one request or a few, and nothing is fetched
-    twice. `streams` and `memory` change no batch; the other attributes change the order of training.
+    split is read there in whole shards, and a larger shard in blocks of this size: each is one request or a few, and nothing is
+    fetched twice. `streams` and `memory` change no batch; the other attributes change the order of training.
 
     Attributes:
         streams: number of pieces that are read at the same time; fewer if `memory` is too small for them.
@@ -55,9 +55,9 @@ class Reading:
 
         Args:
             piece_memory: bytes of memory that a piece takes while it is read.
-            free: free memory in bytes, of which pieces take a quarter if `memory` is None; None if unknown.
+            free: free memory in bytes; pieces take a quarter of it if `memory` is None. None if unknown.
         """
         memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
-        reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
+        num_reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
         # An int, even if the user passed an integer of NumPy.
-        return max(1, operator.index(reads))
+        return max(1, operator.index(num_reads))

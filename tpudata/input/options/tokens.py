@@ -25,7 +25,7 @@ class Tokens:
             int32 of 1 for tokens and 0 for padding: `features["attention_mask"]` for `input_ids`, otherwise "NAME_mask" for
             "NAME_ids"; a stored mask is kept. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
             record is an error.
-        buckets: several such lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
+        buckets: several lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
             that holds them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
             `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
         truncate: truncate longer records instead of raising an error.

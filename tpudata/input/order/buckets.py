@@ -54,16 +54,16 @@ class BucketSteps:
     """Bucket of each step. An evaluation is one epoch.
 
     Args:
-        records: number of records of each bucket, N.
+        record_counts: number of records of each bucket, N.
         batch_sizes: size of the global batches of each bucket, B.
         seed: seed of training, 0 or more; None for evaluation.
         num_epochs: number of epochs of training; None for no end.
     """
 
     def __init__(
-        self, records: Sequence[int], batch_sizes: Sequence[int], seed: int | None, num_epochs: int | None = None
+        self, record_counts: Sequence[int], batch_sizes: Sequence[int], seed: int | None, num_epochs: int | None = None
     ) -> None:
-        self._sizes = list(zip(records, batch_sizes, strict=True))
+        self._sizes = list(zip(record_counts, batch_sizes, strict=True))
         self._seed = seed
         self._epochs = 1 if seed is None else num_epochs
 
@@ -100,8 +100,8 @@ class BucketSteps:
         """Return the number of batches of each bucket before an epoch."""
         # An evaluation rounds up, since it pads its last batches; in training, records that fill no batch join the next epoch.
         if self._seed is None:
-            return [epoch * -(-records // size) for records, size in self._sizes]
-        return [epoch * records // size for records, size in self._sizes]
+            return [epoch * -(-count // size) for count, size in self._sizes]
+        return [epoch * count // size for count, size in self._sizes]
 
     def _find_first_step(self, epoch: int) -> int:
         """Return the first step of an epoch."""
@@ -126,12 +126,12 @@ class BucketSteps:
 
         An evaluation pads the last batch of each bucket. In training, the records that do not fill a batch join the next epoch.
         """
-        records = tf.constant([records for records, _ in self._sizes], tf.int64)
+        record_counts = tf.constant([count for count, _ in self._sizes], tf.int64)
         batch_sizes = tf.constant([batch_size for _, batch_size in self._sizes], tf.int64)
         buckets = tf.range(len(self._sizes), dtype=tf.int64)
         if self._seed is None:
-            return tf.repeat(buckets, (records + batch_sizes - 1) // batch_sizes)
+            return tf.repeat(buckets, (record_counts + batch_sizes - 1) // batch_sizes)
         # The batches before the next epoch, less the batches before this epoch.
-        order = tf.repeat(buckets, (epoch + 1) * records // batch_sizes - epoch * records // batch_sizes)
+        order = tf.repeat(buckets, (epoch + 1) * record_counts // batch_sizes - epoch * record_counts // batch_sizes)
         draws = draw(tf.shape(order), self._seed, epoch, STEP_DRAWS)
         return tf.gather(order, tf.argsort(draws, stable=True))

@@ -1,4 +1,4 @@
-"""Chunks: neighbouring records of one shard that are read at once."""
+"""Chunks: neighbouring records of one shard that are read together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chunks:
-    """The records of a split in runs that are read at once; none crosses the end of a shard.
+    """The records of a split in runs that are read together; none crosses the end of a shard.
 
     Attributes:
         firsts: index of the first record of each chunk, int64 [chunks].
@@ -25,10 +25,15 @@ class Chunks:
     stops: Integers
 
     @classmethod
-    def cut(cls, shard_records: Sequence[int], length: int) -> Chunks:
-        """Return chunks of `length` records; the last one of a shard may be shorter."""
-        shard_stops = np.cumsum(np.asarray(shard_records, np.int64))
-        shard_firsts = shard_stops - np.asarray(shard_records, np.int64)
+    def cut(cls, record_counts: Sequence[int], length: int) -> Chunks:
+        """Return chunks of `length` records; the last one of a shard may be shorter.
+
+        Args:
+            record_counts: number of records of each shard.
+            length: number of records of a chunk.
+        """
+        shard_stops = np.cumsum(np.asarray(record_counts, np.int64))
+        shard_firsts = shard_stops - np.asarray(record_counts, np.int64)
         firsts = np.concatenate(
             [np.arange(first, stop, length) for first, stop in zip(shard_firsts, shard_stops, strict=True)]
         )
@@ -36,21 +41,21 @@ class Chunks:
         return cls(firsts, np.append(firsts[1:], shard_stops[-1]))
 
     @property
-    def records(self) -> int:
+    def num_records(self) -> int:
         """Number of records in all chunks."""
         return int(self.stops[-1])
 
 
-def count_chunk_records(records: int, record_bytes: int, chunk_bytes: int, min_chunks: int = 1) -> int:
+def count_chunk_records(num_records: int, record_bytes: int, chunk_bytes: int, min_chunks: int = 1) -> int:
     """Return the number of records in a chunk: a power of two, so that chunks of 64 or more end where blocks of the index do.
 
     Args:
-        records: number of records.
+        num_records: number of records.
         record_bytes: size of a record.
         chunk_bytes: least size of a chunk, which is less than twice as large unless it is one record.
         min_chunks: least number of chunks; chunks are smaller than `chunk_bytes` if there would be fewer.
     """
     length = 1
-    while length * record_bytes < chunk_bytes and length * 2 * min_chunks <= records:
+    while length * record_bytes < chunk_bytes and length * 2 * min_chunks <= num_records:
         length *= 2
     return length

@@ -26,14 +26,14 @@ class EvaluationOrder:
     batch_size: int
 
     @property
-    def records(self) -> int:
+    def num_records(self) -> int:
         """Number of records, N."""
-        return self.chunks.records
+        return self.chunks.num_records
 
     @property
     def steps(self) -> int:
         """Number of batches."""
-        return -(-self.records // self.batch_size)
+        return -(-self.num_records // self.batch_size)
 
     def list_ranges(self, step: int, first: int, stop: int) -> tuple[Integers, Integers]:
         """Return the ranges of the records in rows [first, stop) of all batches from a step on: (firsts, stops), int64 [n] each.
@@ -42,10 +42,10 @@ class EvaluationOrder:
         """
         # All rows are one run across the ends of batches: fewer and longer ranges.
         if stop - first == self.batch_size:
-            run_firsts, run_stops = np.array([step * self.batch_size]), np.array([self.records])
+            run_firsts, run_stops = np.array([step * self.batch_size]), np.array([self.num_records])
         else:
             run_firsts = np.arange(step, self.steps, dtype=np.int64) * self.batch_size + first
-            run_stops = np.minimum(run_firsts + stop - first, self.records)
+            run_stops = np.minimum(run_firsts + stop - first, self.num_records)
         run_firsts, run_stops = run_firsts[run_firsts < run_stops], run_stops[run_firsts < run_stops]
         # Split each run at the chunks that begin inside it.
         low = np.searchsorted(self.chunks.firsts, run_firsts, "right")
@@ -69,13 +69,13 @@ class EvaluationOrder:
         rows = part.rows
         firsts, stops = self.list_ranges(part.start_step, rows.first, rows.stop)
         # The last record is read once more as padding.
-        load = ranges.make_loader(np.append(firsts, self.records - 1))
+        load = ranges.make_loader(np.append(firsts, self.num_records - 1))
         dataset = ranges.read(tf.data.Dataset.from_tensor_slices((firsts, stops)), load)
-        padding = max(0, self.steps - part.start_step) * rows.count - int((stops - firsts).sum())
-        if padding:
-            last_range = tf.data.Dataset.from_tensors((np.int64(self.records - 1), np.int64(self.records)))
+        num_padding_rows = max(0, self.steps - part.start_step) * rows.count - int((stops - firsts).sum())
+        if num_padding_rows:
+            last_range = tf.data.Dataset.from_tensors((np.int64(self.num_records - 1), np.int64(self.num_records)))
             repeat_record = without_autograph(
-                lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, padding, axis=0), record)
+                lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, num_padding_rows, axis=0), record)
             )
             padded = ranges.read(last_range, load).map(repeat_record)
             # A host may have no records, only padding.
@@ -90,9 +90,9 @@ class EvaluationOrder:
 
         def make_extras(batch_index: tf.Tensor) -> dict[str, tf.Tensor]:
             positions = compute_batch_positions(self.batch_size, part, batch_index)
-            return {"weights": tf.cast(positions < self.records, tf.float32), **part.derive_seeds(positions)}
+            return {"weights": tf.cast(positions < self.num_records, tf.float32), **part.derive_seeds(positions)}
 
-        count = max(0, self.steps - part.start_step) * part.per_step
+        count = max(0, self.steps - part.start_step) * part.batches_per_step
         return tf.data.Dataset.zip(
             (self.read_pass(ranges, part), tf.data.Dataset.range(count).map(without_autograph(make_extras)))
         )

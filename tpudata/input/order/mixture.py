@@ -47,34 +47,34 @@ class MixtureOrder:
         return cls(tuple(max(1, round(weight / largest / total * _WEIGHT_SUM)) for weight in weights), batch_size)
 
     @property
-    def pieces(self) -> int:
-        """Pieces of a batch, G: the largest divisor of the batch size that is at most 16."""
+    def num_pieces(self) -> int:
+        """Number of pieces of a batch, G: the largest divisor of the batch size that is at most 16."""
         return max(count for count in range(1, min(self.batch_size, _MAX_PIECES) + 1) if self.batch_size % count == 0)
 
     def count_pieces_before(self, step: int) -> list[int]:
         """Return the number of pieces of each input before a step."""
-        return self._compute_shares(step * self.pieces)
+        return self._compute_shares(step * self.num_pieces)
 
     def list_inputs(self, step: int) -> tf.data.Dataset:
         """Return an endless dataset of the index of the input of each piece from a step on, int64 each."""
 
         def choose_inputs(step_index: tf.Tensor) -> tf.data.Dataset:
             # The pieces of a step are grouped by input.
-            before = tf.stack(self._compute_shares(step_index * self.pieces))
-            after = tf.stack(self._compute_shares((step_index + 1) * self.pieces))
+            before = tf.stack(self._compute_shares(step_index * self.num_pieces))
+            after = tf.stack(self._compute_shares((step_index + 1) * self.num_pieces))
             inputs = tf.range(len(self.weights), dtype=tf.int64)
             return tf.data.Dataset.from_tensor_slices(tf.repeat(inputs, after - before))
 
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(choose_inputs))
 
-    def _compute_shares(self, pieces: Tensors) -> list[Tensors]:
-        """Return how many of the first `pieces` pieces are of each input: ints if `pieces` is an int, otherwise int64 scalars."""
-        shares, remaining = [], pieces
+    def _compute_shares(self, num_pieces: Tensors) -> list[Tensors]:
+        """Return how many of the first `num_pieces` pieces are of each input: ints if it is an int, otherwise int64 scalars."""
+        shares, num_remaining = [], num_pieces
         for index, weight in enumerate(self.weights):
             weight_sum = sum(self.weights[index:])
-            # remaining * weight / weight_sum, rounded, without a product beyond int64.
-            quotient, remainder = remaining // weight_sum, remaining % weight_sum
+            # num_remaining * weight / weight_sum, rounded, without a product beyond int64.
+            quotient, remainder = num_remaining // weight_sum, num_remaining % weight_sum
             share = quotient * weight + (remainder * weight + weight_sum // 2) // weight_sum
             shares.append(share)
-            remaining = remaining - share
+            num_remaining = num_remaining - share
         return shares

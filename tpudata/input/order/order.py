@@ -23,7 +23,7 @@ class HostPart:
     """The part of an order that a host feeds.
 
     Attributes:
-        rows: rows of each global batch, of which an element has `rows.batch_size`.
+        rows: rows of each global batch that the host feeds; an element of the dataset has `rows.batch_size` of them.
         start_step: number of steps that are done.
         seed: seed of the run if steps draw random numbers for records, otherwise None.
     """
@@ -33,8 +33,8 @@ class HostPart:
     seed: int | None = None
 
     @property
-    def per_step(self) -> int:
-        """Batches that a step takes of this host."""
+    def batches_per_step(self) -> int:
+        """Number of batches that a step takes of this host."""
         return self.rows.count // self.rows.batch_size
 
     def derive_seeds(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -50,7 +50,7 @@ class Ranges(Protocol):
     """
 
     @property
-    def reads(self) -> int | None:
+    def num_reads(self) -> int | None:
         """Number of ranges that are read at the same time; None for the default of `StoredRecords.read`, or without files."""
 
     @property
@@ -64,12 +64,12 @@ class Ranges(Protocol):
         """Return chunks for a host that reads its rows of each batch in order."""
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order, of which it then takes only its own rows."""
+        """Return whether a host reads whole batches in order, and then takes only its own rows of each."""
 
     def make_loader(self, cuts: Integers) -> Load:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
 
-    def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
+    def read(self, ranges: tf.data.Dataset, load: Load, num_reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of ranges [first, stop), in order."""
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
@@ -90,7 +90,7 @@ class Order(Protocol):
         """Rows of the global batch, B."""
 
     @property
-    def records(self) -> int:
+    def num_records(self) -> int:
         """Number of records, N."""
 
     @property
@@ -112,11 +112,11 @@ def compute_batch_positions(batch_size: int, part: HostPart, batch_index: tf.Ten
 
     Args:
         batch_size: rows of the global batch, B.
-        part: the part of the order; each step takes `part.per_step` batches of the host.
+        part: the part of the order; each step takes `part.batches_per_step` batches of the host.
         batch_index: index of the host's batch, counted from `part.start_step` on.
     """
     rows = part.rows
-    step, index = part.start_step + batch_index // part.per_step, batch_index % part.per_step
+    step, index = part.start_step + batch_index // part.batches_per_step, batch_index % part.batches_per_step
     positions = step * batch_size + tf.range(rows.first, rows.first + rows.batch_size, dtype=tf.int64)
     return positions + index * rows.batch_size
 
@@ -126,7 +126,7 @@ def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part:
 
     Args:
         read: function that reads exactly the rows of a part.
-        ranges: the ranges; they say whether a host reads whole batches, of which this function then keeps the part's rows.
+        ranges: the ranges; if a host reads whole batches from them, this function keeps only the part's rows of each.
         part: the host's rows and its first step.
     """
     rows = part.rows

@@ -25,9 +25,9 @@ class SequentialOrder:
     batch_size: int
 
     @property
-    def records(self) -> int:
+    def num_records(self) -> int:
         """Number of records, N."""
-        return self.chunks.records
+        return self.chunks.num_records
 
     def list_ranges(self, step: int, first: int, stop: int) -> tf.data.Dataset:
         """Return an endless dataset of the ranges [first, stop) of the records in some rows of all batches from a step on.
@@ -40,30 +40,32 @@ class SequentialOrder:
         No range crosses the end of a chunk.
         """
         chunk_firsts, chunk_stops = tf.constant(self.chunks.firsts), tf.constant(self.chunks.stops)
-        count = len(self.chunks.firsts)
+        num_chunks = len(self.chunks.firsts)
 
         def find_chunk_index(position: tf.Tensor) -> tf.Tensor:
             """Return the index of a position's chunk, counted through all epochs."""
-            chunk = tf.squeeze(count_up_to(chunk_firsts, tf.expand_dims(position % self.records, 0))) - 1
-            return position // self.records * count + chunk
+            chunk = tf.squeeze(count_up_to(chunk_firsts, tf.expand_dims(position % self.num_records, 0))) - 1
+            return position // self.num_records * num_chunks + chunk
 
         def cut_into_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
             """Return the ranges of the positions [begin, end)."""
             chunk_indices = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
-            epoch_begins, chunks = chunk_indices // count * self.records, chunk_indices % count
+            epoch_begins, chunks = chunk_indices // num_chunks * self.num_records, chunk_indices % num_chunks
             firsts = tf.maximum(tf.gather(chunk_firsts, chunks), begin - epoch_begins)
             stops = tf.minimum(tf.gather(chunk_stops, chunks), end - epoch_begins)
             return tf.data.Dataset.from_tensor_slices((firsts, stops))
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            return cut_into_ranges(tf.maximum(epoch * self.records, step * self.batch_size), (epoch + 1) * self.records)
+            return cut_into_ranges(
+                tf.maximum(epoch * self.num_records, step * self.batch_size), (epoch + 1) * self.num_records
+            )
 
         def list_step(later_step: tf.Tensor) -> tf.data.Dataset:
             return cut_into_ranges(later_step * self.batch_size + first, later_step * self.batch_size + stop)
 
         # All rows of neighbouring batches are one run. Listed by epoch, it has fewer and longer ranges than by step.
         if stop - first == self.batch_size:
-            epochs = tf.data.Dataset.range(step * self.batch_size // self.records, tf.int64.max)
+            epochs = tf.data.Dataset.range(step * self.batch_size // self.num_records, tf.int64.max)
             return epochs.flat_map(without_autograph(list_epoch))
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(list_step))
 

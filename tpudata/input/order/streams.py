@@ -41,29 +41,29 @@ class StreamOrder(TrainingOrder):
     def parts(self) -> Integers:
         """Index of the part of the split, and so of the slot, to which each piece belongs: int64 [chunks], ascending."""
         middles = (self.chunks.firsts + self.chunks.stops) // 2
-        parts: Integers = np.minimum(middles * self.lanes // self.records, self.lanes - 1)
+        parts: Integers = np.minimum(middles * self.num_lanes // self.num_records, self.num_lanes - 1)
         return parts
 
     @classmethod
     def make_lanes(
-        cls, chunks: Chunks, batch_size: int, window: int, seed: int, *, lanes: int, max_run: int
+        cls, chunks: Chunks, batch_size: int, window: int, seed: int, *, num_lanes: int, max_run: int
     ) -> StreamOrder:
-        """Return the order with `lanes` lanes, and a shuffle window of about `window` records over all of them.
+        """Return the order with `num_lanes` lanes, and a shuffle window of about `window` records over all of them.
 
         Args:
             chunks: the pieces.
             batch_size: rows of the global batch.
             window: records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
-            lanes: number of lanes, a divisor of the batch size.
-            max_run: largest number of records of a run, which are those of a slot that are passed on together; 0 counts as 1.
+            num_lanes: number of lanes, a divisor of the batch size.
+            max_run: largest number of records of a run, the records of a slot that are passed on together; 0 counts as 1.
         """
-        stride = batch_size // lanes
-        turns_of_window = count_window_turns(window, lanes, stride)
+        stride = batch_size // num_lanes
+        turns_per_window = count_window_turns(window, num_lanes, stride)
         # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
-        turns = max(turns_of_window, stride)
-        run = find_largest_divisor(turns, max(1, max_run))
-        return cls(chunks, batch_size, lanes, turns, turns_of_window, seed, run)
+        turns_per_block = max(turns_per_window, stride)
+        run = find_largest_divisor(turns_per_block, max(1, max_run))
+        return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed, run)
 
     def list_starts(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
@@ -76,7 +76,7 @@ class StreamOrder(TrainingOrder):
         """
         load = ranges.make_loader(ranges.find_read_starts(self.chunks))
         # The slots share the concurrent reads.
-        reads_per_slot = 1 if ranges.reads is None else -(-ranges.reads // len(slots))
+        reads_per_slot = 1 if ranges.num_reads is None else -(-ranges.num_reads // len(slots))
 
         def read_slot(slot: tf.Tensor) -> tf.data.Dataset:
             # Each slot prefetches a piece, so that not all slots wait for the slowest request.
@@ -93,7 +93,7 @@ class StreamOrder(TrainingOrder):
 
     def list_stream_ranges(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
         """Return the ranges that a slot reads from a block on: an endless dataset of [first, stop) of records, int64 each."""
-        start_turn, slots = block * self.turns, tf.expand_dims(slot, 0)
+        start_turn, slots = block * self.turns_per_block, tf.expand_dims(slot, 0)
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
@@ -103,16 +103,16 @@ class StreamOrder(TrainingOrder):
             spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, end)
             return tf.data.Dataset.from_tensor_slices(spans)
 
-        epochs = tf.data.Dataset.range((start_turn * self.lanes + slot) // self.records, tf.int64.max)
+        epochs = tf.data.Dataset.range((start_turn * self.num_lanes + slot) // self.num_records, tf.int64.max)
         return epochs.flat_map(without_autograph(list_epoch))
 
     def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride]."""
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
-        block_turns = tf.range(self.turns, dtype=tf.int64)
-        turns = block * self.turns + block_turns
-        epoch = (slot_numbers + turns * self.lanes) // self.records
-        first_turns = tf.maximum(self._find_first_turn(epoch, slot_numbers), block * self.turns)
+        block_turns = tf.range(self.turns_per_block, dtype=tf.int64)
+        turns = block * self.turns_per_block + block_turns
+        epoch = (slot_numbers + turns * self.num_lanes) // self.num_records
+        first_turns = tf.maximum(self._find_first_turn(epoch, slot_numbers), block * self.turns_per_block)
         # The block has the first run of each slot, `self.run` turns, then the second. So find the start of the run of each slot and
         # turn, and then its index in the run.
         run_begins = (block_turns // self.run * len(slots) + slot_numbers - slots.start) * self.run
@@ -121,21 +121,23 @@ class StreamOrder(TrainingOrder):
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return keys that sort an epoch's chunks by the lane of their part, and at random within it: int64 [chunks]."""
         # A slot's lane may change with the epoch, see `training`. Its own part of the chunks must be in that lane.
-        lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.records, self.lanes)
+        lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.num_records, self.num_lanes)
         return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._draw_chunk_keys(epoch)
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
         """Return the permuted chunks of an epoch, cut at the bounds of lanes, so that each lane begins with a chunk."""
         whole = super()._permute_chunks(epoch)
-        if self.lanes == 1:
+        if self.num_lanes == 1:
             return whole
-        lanes = np.arange(1, self.lanes)
-        # Index in the permuted sequence at which each lane but the first begins: the first records % lanes lanes have a record
-        # more than the others.
-        bounds = tf.constant(lanes * (self.records // self.lanes) + np.minimum(lanes, self.records % self.lanes))
+        lanes = np.arange(1, self.num_lanes)
+        # Index in the permuted sequence at which each lane but the first begins: the first num_records % num_lanes lanes have a
+        # record more than the others.
+        bounds = tf.constant(
+            lanes * (self.num_records // self.num_lanes) + np.minimum(lanes, self.num_records % self.num_lanes)
+        )
         num_bounds_before = count_up_to(bounds, whole.begins)
         # The number of records of each chunk before the first bound inside it; meaningless for chunks without one.
-        head = tf.gather(bounds, tf.minimum(num_bounds_before, self.lanes - 2)) - whole.begins
+        head = tf.gather(bounds, tf.minimum(num_bounds_before, self.num_lanes - 2)) - whole.begins
         sizes = whole.ends - whole.begins
         # A chunk with one bound inside it and less than half of its records before the bound gives its last records to the lane
         # before the bound, and its first ones to the next: to read the first ones alone would fetch a whole block.
@@ -151,4 +153,4 @@ class StreamOrder(TrainingOrder):
 
     def _find_first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
         """Return the first turn of an epoch in each slot: the least t for which s + t L is at least epoch N, see `training`."""
-        return -((slots - epoch * self.records) // self.lanes)
+        return -((slots - epoch * self.num_records) // self.num_lanes)

@@ -4,12 +4,12 @@ Records are numbered 0..N-1 in the order of the dataset. Batches of B rows are c
 ...: batch k has the positions [k B, (k + 1) B). Epoch p // N has the record of position p at its place p % N, so that every record
 comes once an epoch and no batch is short.
 
-- Chunks, runs of neighbouring records, are what is read at once. Each epoch permutes all of them.
+- A chunk is a run of neighbouring records that are read together. Each epoch permutes all chunks.
 - The permuted sequence is cut into L lanes, whose lengths differ by at most one record, where L divides B. The record at
   place q of an epoch has index q // L in lane q % L.
   Row r of a batch belongs to slot r // (B / L); slot s takes the positions s, s + L, s + 2 L, ..., its turns 0, 1, 2, ...: within
-  an epoch these are the records of one lane, and in the next epoch those of another, unless L divides N. A host that feeds some
-  rows reads the lanes of their slots only.
+  an epoch these are the records of one lane, and in the next epoch the records of another lane, unless L divides N. A host that
+  feeds some rows reads the lanes of their slots only.
 - A block is V turns of all slots, a whole number of steps, and is what a host holds in memory at a time. Within a block, the
   records of each slot are permuted: all that are of one epoch, or windows of W turns of them.
 
@@ -55,16 +55,16 @@ class TrainingOrder:
     Attributes:
         chunks: the records in runs.
         batch_size: rows of the global batch, B.
-        lanes: number of lanes, L.
-        turns: turns of a block, V; a multiple of B / L.
+        num_lanes: number of lanes, L.
+        turns_per_block: turns of a block, V; a multiple of B / L.
         window: turns that are permuted together, W; divides V.
         seed: seed, from 0 to 2**32 - 1.
     """
 
     chunks: Chunks
     batch_size: int
-    lanes: int
-    turns: int
+    num_lanes: int
+    turns_per_block: int
     window: int
     seed: int
 
@@ -78,20 +78,20 @@ class TrainingOrder:
             window: records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
         """
-        lanes = find_largest_divisor(batch_size, MAX_LANES)
-        stride = batch_size // lanes
-        turns_of_window = count_window_turns(window, lanes, stride)
+        num_lanes = find_largest_divisor(batch_size, MAX_LANES)
+        stride = batch_size // num_lanes
+        turns_per_window = count_window_turns(window, num_lanes, stride)
         # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
-        unit = max(turns_of_window, stride)
+        unit = max(turns_per_window, stride)
         # A block shorter than a chunk would read each chunk several times.
         min_turns = max(unit, int((chunks.stops - chunks.firsts).max()))
-        turns = -(-min_turns // unit) * unit
-        return cls(chunks, batch_size, lanes, turns, turns_of_window, seed)
+        turns_per_block = -(-min_turns // unit) * unit
+        return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed)
 
     @property
-    def records(self) -> int:
+    def num_records(self) -> int:
         """Number of records, N."""
-        return self.chunks.records
+        return self.chunks.num_records
 
     @property
     def steps(self) -> None:
@@ -100,12 +100,12 @@ class TrainingOrder:
     @property
     def stride(self) -> int:
         """Rows of a batch that belong to one slot, B / L."""
-        return self.batch_size // self.lanes
+        return self.batch_size // self.num_lanes
 
     @property
     def steps_per_block(self) -> int:
         """Number of steps that take their rows from one block."""
-        return self.turns // self.stride
+        return self.turns_per_block // self.stride
 
     def find_slots(self, first: int, stop: int) -> range:
         """Return the slots of the rows [first, stop) of a batch."""
@@ -122,7 +122,7 @@ class TrainingOrder:
         first_block, first_step = divmod(part.start_step, self.steps_per_block)
         # The host may feed only some rows of its first and its last slot.
         first_row = slots.start * self.stride
-        read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns, drop_remainder=True)
+        read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns_per_block, drop_remainder=True)
 
         def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
             """Return the batches of a block, from its records or record numbers as `ranges` reads them."""
@@ -134,8 +134,10 @@ class TrainingOrder:
                 records = ranges.pick(elements, row_positions[batch_index], *memory)
                 return records, {name: values[batch_index] for name, values in extras.items()}
 
-            skipped = tf.where(tf.equal(block, first_block), first_step * part.per_step, 0)
-            batch_indices = tf.data.Dataset.range(tf.cast(skipped, tf.int64), self.steps_per_block * part.per_step)
+            skipped = tf.where(tf.equal(block, first_block), first_step * part.batches_per_step, 0)
+            batch_indices = tf.data.Dataset.range(
+                tf.cast(skipped, tf.int64), self.steps_per_block * part.batches_per_step
+            )
             return batch_indices.map(without_autograph(pick_batch))
 
         # The next block is read while batches are made of this one.
@@ -160,7 +162,7 @@ class TrainingOrder:
         Elements are in the order of epochs, then of blocks; the ranges of an element in the order of slots, then of turns.
         """
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
-        per_block = self.turns * self.lanes
+        positions_per_block = self.turns_per_block * self.num_lanes
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             """Return the ranges of an epoch from `block` on, an element for each block."""
@@ -170,11 +172,11 @@ class TrainingOrder:
                 first_turn, begin, end = self._find_turns(epoch, later_block, slot_numbers)
                 return self._list_turn_spans(chunks, epoch, slot_numbers, first_turn, begin, end)
 
-            first_block = tf.maximum(epoch * self.records // per_block, block)
-            stop_block = ((epoch + 1) * self.records - 1) // per_block + 1
+            first_block = tf.maximum(epoch * self.num_records // positions_per_block, block)
+            stop_block = ((epoch + 1) * self.num_records - 1) // positions_per_block + 1
             return tf.data.Dataset.range(first_block, stop_block).map(without_autograph(list_block))
 
-        epochs = tf.data.Dataset.range(block * per_block // self.records, tf.int64.max)
+        epochs = tf.data.Dataset.range(block * positions_per_block // self.num_records, tf.int64.max)
         return epochs.flat_map(without_autograph(list_epoch))
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
@@ -210,10 +212,10 @@ class TrainingOrder:
             end: the turn after the last one, int64 [m].
         """
         # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
-        lane = tf.math.floormod(slots - epoch * self.records, self.lanes)
-        # `begin_place` and `end_place` are indices in the permuted sequence, of which each lane is a part, and not places of the
-        # epoch. The first records % lanes lanes have a record more than the others.
-        begin_place = lane * (self.records // self.lanes) + tf.minimum(lane, self.records % self.lanes)
+        lane = tf.math.floormod(slots - epoch * self.num_records, self.num_lanes)
+        # `begin_place` and `end_place` are indices in the permuted sequence, in which lane follows lane, and not places of the
+        # epoch. The first num_records % num_lanes lanes have a record more than the others.
+        begin_place = lane * (self.num_records // self.num_lanes) + tf.minimum(lane, self.num_records % self.num_lanes)
         begin_place += begin - first_turn
         end_place = begin_place + (end - begin)
         # A range for each chunk that a slot's indices [begin_place, end_place) touch.
@@ -233,16 +235,16 @@ class TrainingOrder:
         The records of the block are in the order of `list_spans`.
         """
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
-        per_block = self.turns * self.lanes
-        first_epoch = block * per_block // self.records
-        epochs = tf.range(first_epoch, ((block + 1) * per_block - 1) // self.records + 1)
+        positions_per_block = self.turns_per_block * self.num_lanes
+        first_epoch = block * positions_per_block // self.num_records
+        epochs = tf.range(first_epoch, ((block + 1) * positions_per_block - 1) // self.num_records + 1)
         # For each epoch and slot of the block: its turns, and the index of the record of the first one, [epochs, slots].
         _, begins, ends = self._find_turns(epochs[:, tf.newaxis], block, slot_numbers)
         lengths = tf.maximum(ends - begins, 0)
         offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
-        turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
+        turns = block * self.turns_per_block + tf.range(self.turns_per_block, dtype=tf.int64)
         # For each slot and turn, the indices of its epoch and slot in `begins` and `offsets`: [slots, turns, 2].
-        epoch_index = (slot_numbers[:, tf.newaxis] + turns * self.lanes) // self.records - first_epoch
+        epoch_index = (slot_numbers[:, tf.newaxis] + turns * self.num_lanes) // self.num_records - first_epoch
         slot_index = tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch_index))
         epoch_and_slot = tf.stack([epoch_index, slot_index], -1)
         first = tf.gather_nd(begins, epoch_and_slot)
@@ -258,11 +260,11 @@ class TrainingOrder:
             first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
             stored_positions: index in the block of the record of each slot and turn before the permutation, int64 [slots, turns].
         """
-        turns = block * self.turns + tf.range(self.turns, dtype=tf.int64)
+        turns = block * self.turns_per_block + tf.range(self.turns_per_block, dtype=tf.int64)
         # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
-        window_begins = tf.maximum(first, turns // self.window * self.window) - block * self.turns
+        window_begins = tf.maximum(first, turns // self.window * self.window) - block * self.turns_per_block
         # Drawn for all lanes, so that a slot has the same draws on any host.
-        draws = draw([self.lanes, self.turns], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
+        draws = draw([self.num_lanes, self.turns_per_block], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
         mixed_positions = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)
         by_step = tf.reshape(mixed_positions, [len(slots), self.steps_per_block, self.stride])
@@ -272,7 +274,7 @@ class TrainingOrder:
         """Return the position in the stream of each of the rows [first, stop) of a step's batch, int64."""
         # Row r has turn r % stride of the step in slot r // stride; turn t of slot s is position s + t L.
         rows = tf.range(first, stop, dtype=tf.int64)
-        return step * self.batch_size + rows % self.stride * self.lanes + rows // self.stride
+        return step * self.batch_size + rows % self.stride * self.num_lanes + rows // self.stride
 
     def _find_turns(
         self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor
@@ -282,18 +284,18 @@ class TrainingOrder:
         All are int64, of the common shape of `epoch` and `slots`; `begin` equals `end` if the block has no turn of the epoch.
         """
         # The least turn t for which the position s + t L is in this epoch, and in the next one.
-        first = (epoch * self.records - slots + self.lanes - 1) // self.lanes
-        after = ((epoch + 1) * self.records - slots + self.lanes - 1) // self.lanes
-        begin = tf.maximum(first, block * self.turns)
-        return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns))
+        first = (epoch * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
+        after = ((epoch + 1) * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
+        begin = tf.maximum(first, block * self.turns_per_block)
+        return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns_per_block))
 
 
-def count_window_turns(window: int, lanes: int, stride: int) -> int:
+def count_window_turns(window: int, num_lanes: int, stride: int) -> int:
     """Return the turns of a window of about `window` records: a multiple or a divisor of `stride`, a slot's turns of a step."""
-    turns = max(1, window // lanes)
-    if turns < stride:
-        return find_largest_divisor(stride, turns)
-    return turns - turns % stride
+    num_turns = max(1, window // num_lanes)
+    if num_turns < stride:
+        return find_largest_divisor(stride, num_turns)
+    return num_turns - num_turns % stride
 
 
 def find_largest_divisor(number: int, limit: int) -> int:

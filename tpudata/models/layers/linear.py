@@ -9,7 +9,7 @@ _v1 = tf.compat.v1
 
 def dense(
     inputs: tf.Tensor,
-    units: int,
+    num_units: int,
     name: str,
     kernel_initializer: Callable[..., tf.Tensor] | None = None,
     use_bias: bool = True,
@@ -18,23 +18,25 @@ def dense(
 
     Args:
         inputs: floats [..., size].
-        units: number of outputs.
+        num_units: number of outputs.
         name: name of the variable scope.
         kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
         use_bias: whether there is a bias.
 
     Returns:
-        Floats [..., units] of the inputs' dtype.
+        Floats [..., num_units] of the inputs' dtype.
     """
     with _v1.variable_scope(name):
-        kernel = variable("kernel", [inputs.shape[-1], units], kernel_initializer or _v1.glorot_uniform_initializer())
+        kernel = variable(
+            "kernel", [inputs.shape[-1], num_units], kernel_initializer or _v1.glorot_uniform_initializer()
+        )
         # One matrix product for any number of axes.
         rows = tf.reshape(inputs, [-1, inputs.shape[-1]]) if inputs.shape.rank > 2 else inputs
         outputs = tf.matmul(rows, tf.cast(kernel, inputs.dtype))
         if use_bias:
-            outputs += tf.cast(variable("bias", [units], _v1.zeros_initializer()), inputs.dtype)
+            outputs += tf.cast(variable("bias", [num_units], _v1.zeros_initializer()), inputs.dtype)
     if inputs.shape.rank > 2:
-        outputs = tf.reshape(outputs, [*_list_sizes(inputs)[:-1], units])
+        outputs = tf.reshape(outputs, [*_list_sizes(inputs)[:-1], num_units])
     return outputs
 
 
@@ -43,7 +45,7 @@ def conv(
     filters: int,
     kernel_size: int,
     name: str,
-    strides: int = 1,
+    stride: int = 1,
     kernel_initializer: Callable[..., tf.Tensor] | None = None,
     use_bias: bool = True,
 ) -> tf.Tensor:
@@ -54,22 +56,22 @@ def conv(
         filters: number of output channels.
         kernel_size: height and width of the kernel; if it is even, the end has one more row and column of padding.
         name: name of the variable scope.
-        strides: stride along height and width.
+        stride: stride along height and width.
         kernel_initializer: function of a shape and a dtype that returns the initial kernel; None for Glorot's uniform one.
         use_bias: whether there is a bias, which is initially 0.
 
     Returns:
-        Floats [batch, ceil(height / strides), ceil(width / strides), filters] of the inputs' dtype.
+        Floats [batch, ceil(height / stride), ceil(width / stride), filters] of the inputs' dtype.
     """
     with _v1.variable_scope(name):
         shape = [kernel_size, kernel_size, inputs.shape[3], filters]
         kernel = variable("kernel", shape, kernel_initializer or _v1.glorot_uniform_initializer())
-        if strides > 1 and kernel_size > 1:
+        if stride > 1 and kernel_size > 1:
             # With a stride, the padding of SAME depends on the image's size, and may be larger at the end than at the beginning.
             margins = [(kernel_size - 1) // 2, kernel_size // 2]
             inputs = tf.pad(inputs, [[0, 0], margins, margins, [0, 0]])
-        padding = "SAME" if strides == 1 else "VALID"
-        outputs = tf.nn.conv2d(inputs, tf.cast(kernel, inputs.dtype), strides=strides, padding=padding)
+        padding = "SAME" if stride == 1 else "VALID"
+        outputs = tf.nn.conv2d(inputs, tf.cast(kernel, inputs.dtype), strides=stride, padding=padding)
         if use_bias:
             outputs += tf.cast(variable("bias", [filters], _v1.zeros_initializer()), inputs.dtype)
         return outputs

@@ -26,12 +26,12 @@ def batch_norm(
     Returns:
         Floats of the inputs' shape and dtype.
     """
-    channels = [inputs.shape[3]]
+    shape = [inputs.shape[3]]
     with _v1.variable_scope(name):
-        gamma = variable("gamma", channels, _v1.zeros_initializer() if zero_gamma else _v1.ones_initializer())
-        beta = variable("beta", channels, _v1.zeros_initializer())
-        mean = variable("moving_mean", channels, _v1.zeros_initializer(), trainable=False)
-        variance = variable("moving_variance", channels, _v1.ones_initializer(), trainable=False)
+        gamma = variable("gamma", shape, _v1.zeros_initializer() if zero_gamma else _v1.ones_initializer())
+        beta = variable("beta", shape, _v1.zeros_initializer())
+        mean = variable("moving_mean", shape, _v1.zeros_initializer(), trainable=False)
+        variance = variable("moving_variance", shape, _v1.ones_initializer(), trainable=False)
         if not training:
             return _v1.nn.fused_batch_norm(
                 inputs, gamma, beta, mean=mean, variance=variance, epsilon=epsilon, is_training=False

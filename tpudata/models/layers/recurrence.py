@@ -46,10 +46,10 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
         # TensorFlow also passes the gradients of the cells, which count as constants.
         def gradient(output_gradients: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             gate_gradients = _run_backward(output_gradients, cells, gates, kernel)
-            units = kernel.shape[0]
+            num_units = kernel.shape[0]
             # The kernel multiplies the output of a step in the next step.
-            multiplied_outputs = tf.reshape(outputs[:-1], [-1, units])
-            product_gradients = tf.reshape(gate_gradients[1:], [-1, 4 * units])
+            multiplied_outputs = tf.reshape(outputs[:-1], [-1, num_units])
+            product_gradients = tf.reshape(gate_gradients[1:], [-1, 4 * num_units])
             return gate_gradients, tf.matmul(multiplied_outputs, product_gradients, transpose_a=True)
 
         return (outputs, cells), gradient
@@ -65,10 +65,11 @@ def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Te
         inputs: float32 [steps, batch, 4 * units], as in `lstm_recurrence`.
         kernel: the recurrent kernel, [units, 4 * units].
     """
-    steps, batch, units = inputs.shape[0], inputs.shape[1], kernel.shape[0]
-    zeros = tf.zeros_like(inputs[0, :, :units])
+    steps, batch_size, num_units = inputs.shape[0], inputs.shape[1], kernel.shape[0]
+    zeros = tf.zeros_like(inputs[0, :, :num_units])
     inputs_in = tf.TensorArray(tf.float32, steps).unstack(inputs)
-    arrays = [tf.TensorArray(tf.float32, steps, element_shape=[batch, size]) for size in (units, units, 4 * units)]
+    sizes = (num_units, num_units, 4 * num_units)
+    arrays = [tf.TensorArray(tf.float32, steps, element_shape=[batch_size, size]) for size in sizes]
 
     def step(
         t: tf.Tensor, output: tf.Tensor, cell: tf.Tensor, *arrays: tf.TensorArray
@@ -93,13 +94,13 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
         gates: the gates after their activations, [steps, batch, 4 * units], in the order of `lstm_cell`.
         kernel: the recurrent kernel, [units, 4 * units].
     """
-    steps, units = cells.shape[0], kernel.shape[0]
+    steps, num_units = cells.shape[0], kernel.shape[0]
     zeros = tf.zeros_like(cells[0])
     gradients_in, cells_in, gates_in = (
         tf.TensorArray(tf.float32, steps).unstack(tensor) for tensor in (output_gradients, cells, gates)
     )
     previous_cells_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
-    gradients = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * units])
+    gradients = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * num_units])
     # Transposed once: in each step, the transposition would take longer than the product.
     transposed_kernel = tf.transpose(kernel)
 

@@ -47,13 +47,13 @@ def make_segmentation_spec(
     loss = compute_weighted_mean(losses, pixel_weights, training=mode == ModeKeys.TRAIN)
     if mode == ModeKeys.TRAIN:
         return TPUEstimatorSpec(mode, loss=loss, train_op=make_train_op(loss, params))
-    row_pixels = tf.reduce_sum(pixel_weights, axis=[1, 2])
+    row_weights = tf.reduce_sum(pixel_weights, axis=[1, 2])
     is_correct = tf.cast(tf.equal(classes, labels), tf.float32)
     row_values = {
-        "weights": row_pixels,
+        "weights": row_weights,
         "confusion": _count_confusion(labels, classes, pixel_weights, logits.shape[-1]),
-        "accuracy": _average_rows(is_correct, pixel_weights, row_pixels),
-        "cross_entropy": _average_rows(losses, pixel_weights, row_pixels),
+        "accuracy": _average_rows(is_correct, pixel_weights, row_weights),
+        "cross_entropy": _average_rows(losses, pixel_weights, row_weights),
     }
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(_make_metrics, row_values))
 
@@ -68,7 +68,7 @@ def _make_metrics(
         confusion: float32 [batch, labels, classes], from `_count_confusion`.
         **values: float32 [batch], each row's mean for the metrics that are means over pixels.
     """
-    # Each pair of a label and a predicted class counts as often as pixels have it. TensorFlow adds such weights up in float64.
+    # Each pair of a label and a predicted class counts as often as pixels have it. TensorFlow adds these counts up in float64.
     num_classes = confusion.shape[-1]
     pairs = tf.reshape(tf.range(num_classes * num_classes), [num_classes, num_classes])
     pair_labels, pair_classes = pairs // num_classes, pairs % num_classes
@@ -102,9 +102,9 @@ def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model:
     return tf.reshape(tf.cast(labels, tf.int32), [-1, *size])
 
 
-def _average_rows(values: tf.Tensor, pixel_weights: tf.Tensor, row_pixels: tf.Tensor) -> tf.Tensor:
-    """Return for each row the mean over its pixels that count, float32 [batch]; 0 for a row without such pixels."""
-    return tf.math.divide_no_nan(tf.reduce_sum(values * pixel_weights, axis=[1, 2]), row_pixels)
+def _average_rows(values: tf.Tensor, pixel_weights: tf.Tensor, row_weights: tf.Tensor) -> tf.Tensor:
+    """Return for each row the mean over its pixels that count, float32 [batch]; 0 for a row in which no pixel counts."""
+    return tf.math.divide_no_nan(tf.reduce_sum(values * pixel_weights, axis=[1, 2]), row_weights)
 
 
 def _count_confusion(labels: tf.Tensor, classes: tf.Tensor, pixel_weights: tf.Tensor, num_classes: int) -> tf.Tensor:
@@ -116,8 +116,8 @@ def _count_confusion(labels: tf.Tensor, classes: tf.Tensor, pixel_weights: tf.Te
         pixel_weights: float32 [batch, height, width], 0 for pixels that do not count.
         num_classes: number of classes.
     """
-    pixels = labels.shape[1] * labels.shape[2]
+    num_pixels = labels.shape[1] * labels.shape[2]
     one_hot_labels = tf.one_hot(labels, num_classes) * pixel_weights[..., None]
-    flat_labels = tf.reshape(one_hot_labels, [-1, pixels, num_classes])
-    flat_classes = tf.reshape(tf.one_hot(classes, num_classes), [-1, pixels, num_classes])
+    flat_labels = tf.reshape(one_hot_labels, [-1, num_pixels, num_classes])
+    flat_classes = tf.reshape(tf.one_hot(classes, num_classes), [-1, num_pixels, num_classes])
     return tf.matmul(flat_labels, flat_classes, transpose_a=True)

@@ -128,7 +128,7 @@ def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.tra
 
 def _clip(gradients: list[tuple[tf.Tensor, tf.Variable]], limit: float) -> list[tuple[tf.Tensor, tf.Variable]]:
     """Scale all gradients by one factor, so that the joint norm of their sums over the replicas is at most `limit`."""
-    # Of the sums over replicas, so that N replicas clip as one replica does.
+    # The norm is of the sums over replicas, so that N replicas clip as one replica does.
     norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
     scale = limit / tf.maximum(norm, limit)
     return [(gradient * scale, variable) for gradient, variable in gradients]

@@ -76,7 +76,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
-        UsageError: the text has another form, or the value is not YAML or JSON lacks it, such as a date or infinity.
+        UsageError: the flag's value has another form; or the parameter's value is not YAML, or JSON lacks it, such as a date.
         MissingExtraError: PyYAML is not installed.
     """
     name, equals, value = text.partition("=")
@@ -94,7 +94,7 @@ def check_params(value: object, location: str) -> dict[str, Any]:
         location: the file and the key, for messages.
 
     Raises:
-        UsageError: the value is neither null nor a mapping from names to finite numbers, texts, true, false, null, or lists or
+        UsageError: the value is neither null nor a mapping from names to finite numbers, strings, true, false, null, or lists or
             mappings of these; or two names differ only by dashes and underscores.
     """
     if value is None:
@@ -173,7 +173,7 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
 
 
 def _parse_size(value: object, location: str) -> tuple[int, int]:
-    """Return (height, width) from a text such as "32x48", a list of two numbers, or one number for a square.
+    """Return (height, width) from a string such as "32x48", a list of two numbers, or one number for a square.
 
     Raises:
         UsageError: the value has another form.

@@ -49,7 +49,7 @@ def _drop_unused(file_options: dict[str, Any], flag_options: dict[str, Any]) -> 
     """Return the options of a file that count, without options of other modes and options that a flag excludes.
 
     `--learning-rate` also removes `learning_rate` from the model's params, and `--param learning_rate` removes the file's option.
-    `parse_options` replaces the other options for which there are flags.
+    `parse_options` replaces the other options that flags set.
 
     Args:
         file_options: options of the file by name; one file serves all modes.

@@ -13,19 +13,19 @@ from tpudata.errors import MissingExtraError, UsageError
 _MAX_DEPTH = 50
 # An alias stands for a copy: 300 bytes with aliases of aliases can stand for 10**10 values.
 _MAX_VALUES = 100_000
-# SafeLoader takes 4e-3 for a text, since YAML 1.1 wants a dot in a number with an exponent.
+# SafeLoader takes 4e-3 for a string, since YAML 1.1 wants a dot in a number with an exponent.
 _FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
 
 def parse_yaml(text: str, origin: str) -> Any:
-    """Return the value of a YAML text.
+    """Return the value of a YAML document.
 
     Args:
-        text: a document of YAML, which may be a single value.
-        origin: where the text comes from, for errors.
+        text: the document, which may be a single value.
+        origin: where the document comes from, for errors.
 
     Raises:
-        UsageError: the text is not YAML, a mapping has a key twice, or values are nested too deeply or too many.
+        UsageError: the document is not valid YAML, a mapping has a key twice, or values are nested too deeply or too many.
         MissingExtraError: PyYAML is not installed.
     """
     try:
@@ -65,7 +65,7 @@ def _make_loader(yaml: Any) -> Any:
         def construct_object(self, node: Any, deep: bool = False) -> object:
             try:
                 return super().construct_object(node, deep)
-            # SafeLoader's constructors raise these errors for a text that does not fit its tag, such as `!!timestamp x`.
+            # SafeLoader's constructors raise these errors for a scalar that does not fit its tag, such as `!!timestamp x`.
             except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
                 tag_name = node.tag.rpartition(":")[2]
                 problem = f"{_shorten(node.value)} is not of the type {tag_name}"

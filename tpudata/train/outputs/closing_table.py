@@ -14,18 +14,18 @@ _HEADING = ("", "split", "records", "step", "loss", "accuracy", "seconds", "reco
 def make_closing_row(
     action: str,
     split: str,
-    records: int,
+    num_records: int,
     step: int | None,
     seconds: float,
     loss: float | None = None,
     accuracy: float | None = None,
 ) -> Row:
-    """Return a row of texts for the closing table, in the order of _HEADING; None is shown as "-".
+    """Return a row of cells for the closing table, in the order of _HEADING; None is shown as "-".
 
     Args:
         action: what the run did, such as "train".
         split: split of the records, or "-".
-        records: number of records.
+        num_records: number of records.
         step: global step of the checkpoint, or None.
         seconds: time that the action took.
         loss: loss of the last step or of the evaluation, or None.
@@ -34,12 +34,12 @@ def make_closing_row(
     return (
         action,
         split,
-        count_text(records),
+        count_text(num_records),
         "-" if step is None else count_text(step),
         "-" if loss is None else f"{loss:.4f}",
         "-" if accuracy is None else f"{accuracy:.2%}",
         f"{seconds:.1f}",
-        count_text(round(records / seconds)) if seconds > 0 else "-",
+        count_text(round(num_records / seconds)) if seconds > 0 else "-",
     )
 
 

@@ -6,7 +6,7 @@ from tpudata.console.tables import count_text, memory_text, table
 from tpudata.devices.tpu_compiler.step_cost import FeedingRate, StepCost
 
 _UNIT_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-# Name of each row, and its text for a step.
+# Name of each row, and the function that formats its cell for a step.
 _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
     ("records a step", lambda cost: count_text(cost.batch_size)),
     ("steps a loop", lambda cost: count_text(cost.loop_steps)),
@@ -30,18 +30,19 @@ def make_cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = Non
 
     Args:
         costs: the costs, at least one.
-        feeding: measured rate of feeding, for rows that compare the costs with it; None for no such rows.
+        feeding: measured rate of feeding, for rows that compare the costs with it; None to omit these rows.
     """
     first = costs[0]
     tpu, chip = first.tpu, first.tpu.chip
-    chips, hosts = count_text(tpu.chips, "chip"), count_text(tpu.hosts, "host")
+    chips_text, hosts_text = count_text(tpu.chips, "chip"), count_text(tpu.hosts, "host")
     rows = [("", *(cost.mode for cost in costs))]
     rows += [(name, *map(format_cost, costs)) for name, format_cost in _ROWS]
     if feeding is not None:
         rows += _make_feeding_rows(costs, feeding)
     return (
-        f"{tpu.name}: {chips}, {hosts}; {count_text(tpu.replicas, 'device')}, each with {memory_text(chip.device_hbm)} HBM, "
-        f"{_format_number(chip.device_flops)}FLOP/s, {_format_number(chip.device_bandwidth)}B/s\n"
+        f"{tpu.name}: {chips_text}, {hosts_text}; {count_text(tpu.replicas, 'device')}, each with"
+        f" {memory_text(chip.device_hbm)} HBM, {_format_number(chip.device_flops)}FLOP/s,"
+        f" {_format_number(chip.device_bandwidth)}B/s\n"
         f"compiled by {first.compiled.compiler}, {first.effort} effort\n{table(rows, right=range(1, len(rows[0])))}"
     )
 

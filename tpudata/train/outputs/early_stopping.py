@@ -29,16 +29,16 @@ class EarlyStopping:
 
     Args:
         options: options of the run, with an `early_stop_metric`.
-        records: number of records in the split that is evaluated.
+        num_records: number of records in the split that is evaluated.
         step: step of the newest checkpoint; values of later steps, of earlier runs, do not count.
 
     Raises:
         TpudataError: the file is damaged.
     """
 
-    def __init__(self, options: TrainOptions, records: int, step: int) -> None:
+    def __init__(self, options: TrainOptions, num_records: int, step: int) -> None:
         self._options = options
-        self._records = records
+        self._num_records = num_records
         metric = options.early_stop_metric or ""
         # Without a goal, accuracies are better if they are higher, and other metrics, such as losses, if they are lower.
         default_goal = "max" if "accuracy" in metric else "min"
@@ -63,10 +63,11 @@ class EarlyStopping:
             record = json.loads(storage.read(path))
             metric = record["metric"]
             # Files of earlier versions have neither the split nor the number of its records.
-            split, records = record.get("split", options.eval_split), record.get("records", self._records)
-            if (metric, split, records) != (options.early_stop_metric, options.eval_split, self._records):
+            split, num_records = record.get("split", options.eval_split), record.get("records", self._num_records)
+            if (metric, split, num_records) != (options.early_stop_metric, options.eval_split, self._num_records):
                 print(
-                    f"early stopping starts again: its values of before are {metric} of {count_text(records, 'record')} in {split}"
+                    f"early stopping starts again: its values of before are {metric} of {count_text(num_records, 'record')}"
+                    f" in {split}"
                 )
                 return {}
             return {int(entry["step"]): float(entry["value"]) for entry in record["evaluations"]}
@@ -88,7 +89,7 @@ class EarlyStopping:
         record = {
             "metric": options.early_stop_metric,
             "split": options.eval_split,
-            "records": self._records,
+            "records": self._num_records,
             "evaluations": [{"step": past_step, "value": past_value} for past_step, past_value in self.values.items()],
         }
         write_json(options.model_dir, STOPPING_NAME, record)

@@ -161,9 +161,9 @@ def require_same_data(options: TrainOptions, before: Configuration, now: Configu
 def _describe_data(configuration: Configuration) -> str:
     """Return the path of the dataset, the number of records of the training split, and its digest."""
     options, dataset = configuration["options"], configuration["dataset"]
-    records = count_text(dataset["records"].get(options["train_split"], 0), "record")
+    records_text = count_text(dataset["records"].get(options["train_split"], 0), "record")
     digest = dataset.get("split_digest", dataset["fingerprint"])
-    return f"{options['data']} with {records} in {options['train_split']}, {digest}"
+    return f"{options['data']} with {records_text} in {options['train_split']}, {digest}"
 
 
 def list_differences(before: Configuration, now: Configuration) -> list[str]:

@@ -8,7 +8,7 @@ predictions   the model's predictions, by name
 class_name    name of the class in predictions["classes"], if both exist
 
 A file whose name ends in .csv has these columns, with a column for each prediction in place of predictions. A prediction's column
-is called predictions.NAME if one of these columns is called NAME. Values other than a single number or text are written as JSON.
+is called predictions.NAME if one of these columns is called NAME. Values other than a single number or string are written as JSON.
 The first record determines the columns.
 """
 
@@ -31,7 +31,7 @@ from tpudata.tensor_types import Array
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
-# Names that only these columns of CSV have; a prediction with such a name gets another name.
+# Names that only these columns of CSV have; a prediction with one of these names gets another name.
 _FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
@@ -142,7 +142,7 @@ def _name_class(key: str, label_value: object, names: tuple[str, ...] | None, la
 
     Args:
         key: key of the result.
-        label_value: label, counted from the dataset's label offset; a list or a text has no class.
+        label_value: label, counted from the dataset's label offset; a list or a string has no class.
         names: names of the dataset's classes, or None.
         label: feature with the true label.
     """
@@ -153,7 +153,7 @@ def _name_class(key: str, label_value: object, names: tuple[str, ...] | None, la
 
 
 def _convert_to_json(value: Array, name: str) -> Any:
-    """Return a predicted value as JSON: a number, a text, or nested lists of these; NaN and infinity as text.
+    """Return a predicted value as JSON: a number, a string, or nested lists of these; NaN and infinity as strings.
 
     Raises:
         UsageError: the value has complex numbers.

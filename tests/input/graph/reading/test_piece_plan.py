@@ -73,10 +73,10 @@ def spans_of_slots(order: StreamOrder) -> Iterator[tuple[int, int, int]]:
 def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
     """Return the bytes that TensorFlow's client requests for each byte of some epochs."""
     pieces, bytes_before = plan.pieces, plan.sizes.sum_bytes_before
-    total, taken = 0.0, [0] * order.lanes
+    total, taken = 0.0, [0] * order.num_lanes
     for slot, first, last in spans_of_slots(order):
-        if taken[slot] >= epochs * plan.count // order.lanes:
-            if min(taken) >= epochs * plan.count // order.lanes:
+        if taken[slot] >= epochs * plan.count // order.num_lanes:
+            if min(taken) >= epochs * plan.count // order.num_lanes:
                 break
             continue
         piece = int(np.searchsorted(pieces.firsts, first, "right")) - 1
@@ -106,7 +106,7 @@ def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, sh
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in counts])
     assert plan.count_lanes(1024) == lanes
     assert plan.count_lanes(1) == 1
-    order = StreamOrder.make_lanes(plan.mixed_chunks, 1024, 4881, 7, lanes=plan.count_lanes(1024), max_run=9)
+    order = StreamOrder.make_lanes(plan.mixed_chunks, 1024, 4881, 7, num_lanes=plan.count_lanes(1024), max_run=9)
     assert 1 <= simulate_fetches(plan, order, 2) <= 1.03
     assert plan.compute_fetch_ratio(1024, 1) <= 1.031
     # A host of each lane, and two that share it.
@@ -117,7 +117,7 @@ def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, sh
 def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in 900 + random.integers(-40, 40, 64)])
-    order = StreamOrder.make_lanes(plan.mixed_chunks, 64, 4000, 3, lanes=8, max_run=9)
+    order = StreamOrder.make_lanes(plan.mixed_chunks, 64, 4000, 3, num_lanes=8, max_run=9)
     assert plan.count % 8  # So slots have other lanes in each epoch.
     read: list[list[list[int]]] = [[[], [], []] for _ in range(8)]
     taken = [0] * 8
@@ -151,7 +151,7 @@ def test_limits_concurrent_reads_by_memory(tmp_path: Path) -> None:
     # A quarter of the memory, for pieces of 99 MB that are held twice.
     assert plan.reading.count_reads(plan.piece_memory, 8 * 10**9) == 10
     assert plan.reading.count_reads(plan.piece_memory, 1) == 1
-    assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).reads == 4
+    assert piece_plan(tmp_path, [np.full(900, 110_000)] * 4, memory=10**9, streams=4).num_reads == 4
 
 
 @pytest.mark.parametrize(("compression", "copies"), [(None, 1), ("gzip", 2)])

@@ -1,4 +1,4 @@
-"""Cache of decoded records in files: a dataset with as many records in as many shards, each record an Example of raw bytes."""
+"""Cache of decoded records in files: a dataset with the same numbers of records and shards, each record an Example of raw bytes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class DecodedCache(Cache):
 
         def read_decoded() -> tf.data.Dataset:
             ranges = tf.data.Dataset.from_tensor_slices((chunks.firsts, chunks.stops))
-            return stored.read(ranges, stored.make_loader(chunks.firsts, is_decoded=True), self._plan.reads)
+            return stored.read(ranges, stored.make_loader(chunks.firsts, is_decoded=True), self._plan.num_reads)
 
         records = _encode_records(iterate_numpy(read_decoded), self._fields)
         count = len(split.shards)

@@ -42,10 +42,10 @@ class BucketPipeline:
             buckets = self._buckets
         # A batch of a shorter bucket has more rows, and at most as many tokens: the factor is rounded down.
         factors = [self._limits[-1] // bucket.length for bucket, _ in buckets]
-        records = [len(bucket.ids) for bucket, _ in buckets]
+        record_counts = [len(bucket.ids) for bucket, _ in buckets]
         seed = operator.index(self._options.seed) if self._options.training else None
         batch_sizes = [rows.total * factor for factor in factors]
-        bucket_steps = BucketSteps(records, batch_sizes, seed, self._options.num_epochs)
+        bucket_steps = BucketSteps(record_counts, batch_sizes, seed, self._options.num_epochs)
         steps = bucket_steps.steps
         if steps == 0:
             raise UsageError(

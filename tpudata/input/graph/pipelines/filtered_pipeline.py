@@ -56,7 +56,7 @@ class FilteredPipeline:
         # Another thread has no default graph of TensorFlow 1, in which the function's == would compare objects.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
             ids = pool.submit(self._pipeline.choose_records, predicate).result()
-        total = count_text(self._pipeline.records, "record")
+        total = count_text(self._pipeline.num_records, "record")
         if not len(ids):
             raise UsageError(
                 f"filter: {self._request.name} has {total}, and it chose none of them (expected 1 or more). Change it."

@@ -30,17 +30,17 @@ class MixedPipeline:
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of `input_fn`: some rows of each global batch, from a step on."""
         order = MixtureOrder.make(self._weights, rows.total)
-        pieces = order.pieces
-        # Row r of a batch is row r // pieces of a piece: these rows of all pieces cover the host's rows.
-        first, stop = rows.first // pieces, -(-rows.stop // pieces)
-        piece_rows = Rows(batch_size=stop - first, total=rows.total // pieces, first=first, stop=stop)
+        num_pieces = order.num_pieces
+        # Row r of a batch is row r // num_pieces of a piece: these rows of all pieces cover the host's rows.
+        first, stop = rows.first // num_pieces, -(-rows.stop // num_pieces)
+        piece_rows = Rows(batch_size=stop - first, total=rows.total // num_pieces, first=first, stop=stop)
         datasets = [
             make(piece_rows, start)
             for make, start in zip(self._inputs, order.count_pieces_before(start_step), strict=True)
         ]
         _check_alike([dataset.element_spec for dataset in datasets], piece_rows.count)
         # The host's rows among the rows that the pieces cover.
-        begin, end = rows.first - first * pieces, rows.stop - first * pieces
+        begin, end = rows.first - first * num_pieces, rows.stop - first * num_pieces
 
         def join_pieces(*parts: Element) -> Element:
             return tf.nest.map_structure(lambda tensor: _take_rows(tensor, begin, end), join_element(parts))
@@ -48,7 +48,7 @@ class MixedPipeline:
         mixed = tf.data.Dataset.choose_from_datasets(
             datasets, order.list_inputs(start_step), stop_on_empty_dataset=True
         )
-        mixed = mixed.batch(pieces, drop_remainder=True).map(without_autograph(join_pieces), **PARALLEL)
+        mixed = mixed.batch(num_pieces, drop_remainder=True).map(without_autograph(join_pieces), **PARALLEL)
         if rows.count != rows.batch_size:
             mixed = mixed.rebatch(rows.batch_size, drop_remainder=True)
         # Options as in `Pipeline`: each worker takes its part of every batch, and iterators can be saved.
@@ -65,15 +65,15 @@ def _take_rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
     return tf.reshape(tf.transpose(pieces, order), [-1, *pieces.shape[2:]])[begin:end]
 
 
-def _check_alike(specs: Sequence[Element], rows: int) -> None:
-    """Check that inputs have the same tensors, and that each tensor has `rows` rows.
+def _check_alike(specs: Sequence[Element], num_rows: int) -> None:
+    """Check that inputs have the same tensors, and that each tensor has `num_rows` rows.
 
     Args:
         specs: `element_spec` of each input.
-        rows: number of records in an element.
+        num_rows: number of rows in an element.
 
     Raises:
-        UsageError: the tensors differ, or one has another number of rows; the message names the first such tensor.
+        UsageError: the tensors differ, or one has another number of rows; the message names the first of these tensors.
     """
     # Put a single part into a tuple, so that all elements have names of one form: element[0], element[1], ...
     leaves = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
@@ -86,9 +86,9 @@ def _check_alike(specs: Sequence[Element], rows: int) -> None:
                     f" {_describe(first.get(name))} (expected the same). Let transform or the options make them alike."
                 )
     for name, spec in first.items():
-        if spec.shape.rank in (None, 0) or spec.shape[0] != rows:
+        if spec.shape.rank in (None, 0) or spec.shape[0] != num_rows:
             raise UsageError(
-                f"Mixture: {name} is {_describe(spec)} (expected a first dimension of {rows}). Omit buckets and transpose"
+                f"Mixture: {name} is {_describe(spec)} (expected a first dimension of {num_rows}). Omit buckets and transpose"
                 " in its inputs."
             )
 

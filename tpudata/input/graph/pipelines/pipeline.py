@@ -69,7 +69,7 @@ class Pipeline:
         return choose_records(self._records, predicate, self._options.parse)
 
     @property
-    def records(self) -> int:
+    def num_records(self) -> int:
         """Number of records."""
         return self._records.count
 
@@ -139,14 +139,14 @@ class Pipeline:
             # The order ends by itself.
             count = max(0, order.steps - start_step) * batches_per_step
         elif epochs is not None:
-            steps = operator.index(epochs) * order.records // rows.total
+            steps = operator.index(epochs) * order.num_records // rows.total
             if steps > _MAX_STEPS:
                 raise UsageError(
                     f"num_epochs={epochs}: they have {steps:,} steps (expected {_MAX_STEPS:,} at most). Pass None."
                 )
             if steps == 0:
                 raise UsageError(
-                    f"num_epochs={epochs}: {count_text(order.records, 'record')} do not fill one global batch of {rows.total}."
+                    f"num_epochs={epochs}: {count_text(order.num_records, 'record')} do not fill one global batch of {rows.total}."
                     " Choose a smaller batch size, or more epochs."
                 )
             count = max(0, steps - start_step) * batches_per_step

@@ -16,7 +16,7 @@ from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import find_largest_divisor
 from tpudata.storage import is_remote
 
-# The default shuffle window in bytes of stored records, and its least number of records unless so many take more than the maximum.
+# The default shuffle window in bytes of stored records; its least number of records; and the most bytes that this number may take.
 # A host of a TPU has 48 GB or more.
 _WINDOW_BYTES = 512 << 20
 _WINDOW_RECORDS, _MAX_WINDOW_BYTES = 2048, 1 << 30
@@ -62,21 +62,21 @@ class PiecePlan(ReadPlan):
             max_lanes = int(_MAX_WASTE * float(sizes.sum()) / bytes_per_cut) + 1
         return find_largest_divisor(batch_size, min(max_lanes, self.reading.lanes))
 
-    def compute_fetch_ratio(self, batch_size: int, hosts: int) -> float:
+    def compute_fetch_ratio(self, batch_size: int, num_hosts: int) -> float:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
-        lanes, rows_per_host = self.count_lanes(batch_size), batch_size // hosts
-        stride = batch_size // lanes
+        num_lanes, rows_per_host = self.count_lanes(batch_size), batch_size // num_hosts
+        stride = batch_size // num_lanes
         # Each host reads the lanes of its rows, so hosts that share a lane read its pieces several times.
-        lane_reads = 0
-        for host in range(hosts):
+        num_lane_reads = 0
+        for host in range(num_hosts):
             first_lane = host * rows_per_host // stride
             stop_lane = -(-(host + 1) * rows_per_host // stride)
-            lane_reads += stop_lane - first_lane
-        reads_per_piece = lane_reads / lanes
+            num_lane_reads += stop_lane - first_lane
+        reads_per_piece = num_lane_reads / num_lanes
         # Pieces in which a lane ends are read in two parts, as for `count_lanes`.
         sizes = self.pieces.ends - self.pieces.begins
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
-        return reads_per_piece * (1 + (lanes - 1) * bytes_per_cut / float(sizes.sum()))
+        return reads_per_piece * (1 + (num_lanes - 1) * bytes_per_cut / float(sizes.sum()))
 
     @property
     def default_window(self) -> tuple[int, int, int]:
@@ -85,18 +85,18 @@ class PiecePlan(ReadPlan):
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
         """Return the order of training for a global batch of `total` rows that shuffles within a window smaller than the split."""
-        lanes, max_run = self.count_lanes(total), _RUN_BYTES // self.record_bytes
-        return StreamOrder.make_lanes(self.mixed_chunks, total, window, seed, lanes=lanes, max_run=max_run)
+        num_lanes, max_run = self.count_lanes(total), _RUN_BYTES // self.record_bytes
+        return StreamOrder.make_lanes(self.mixed_chunks, total, window, seed, num_lanes=num_lanes, max_run=max_run)
 
     @property
     def piece_memory(self) -> int:
         """Mean bytes of memory that a piece takes: as fetched, as records, and if it is compressed also unpacked."""
-        copies = 1 if self.block_records is None else 2
+        num_copies = 1 if self.block_records is None else 2
         # The last of `sizes.ends` is the bytes of all records, unpacked.
-        return self.pieces.mean_bytes + copies * (int(self.sizes.ends[-1]) // len(self.pieces.firsts))
+        return self.pieces.mean_bytes + num_copies * (int(self.sizes.ends[-1]) // len(self.pieces.firsts))
 
     @property
-    def reads(self) -> int:
+    def num_reads(self) -> int:
         """Number of pieces that are read at the same time, limited by `Reading.memory` or the free memory."""
         return self.reading.count_reads(self.piece_memory, measure_free_memory())
 

@@ -1,7 +1,7 @@
 """Pieces of shards, each fetched by one or a few requests to an object store, without overlap.
 
 TensorFlow's client for `gs://` keeps one block of an open file, 64 MB by default. A read that is not in it fetches a whole block
-from there, cut at the end of the object. So what ends with its object, or with such a block, costs nothing more; anything else
+from there, cut at the end of the object. So a read that ends with its object, or with the block, costs nothing more; any other read
 fetches up to a block too much. Shards of the usual size are one piece each.
 """
 
@@ -79,20 +79,20 @@ class Pieces:
         """Mean size of a piece, in bytes."""
         return int((self.ends - self.begins).mean())
 
-    def estimate_wasted_bytes(self, block: int) -> float:
+    def estimate_wasted_bytes(self, block_bytes: int) -> float:
         """Return the mean number of bytes that are fetched in excess if a piece is read in two parts, the larger one first.
 
         Args:
-            block: least number of bytes that a read fetches, up to the end of the file.
+            block_bytes: least number of bytes that a read fetches, up to the end of the file.
         """
         sizes = (self.ends - self.begins)[:, np.newaxis]
         # Cuts at evenly spaced positions in the second half: the larger part is then the first one.
         head = sizes * (1 + (np.arange(_SAMPLED_CUTS) + 0.5) / _SAMPLED_CUTS) / 2
         bytes_to_file_end = (self.file_bytes - self.begins)[:, np.newaxis]
-        whole_blocks = np.minimum(np.ceil(head / block) * block, bytes_to_file_end)
+        whole_blocks = np.minimum(np.ceil(head / block_bytes) * block_bytes, bytes_to_file_end)
         # A read from the start of a file may be larger than a block.
-        first_fetch = np.where((self.begins[:, np.newaxis] == 0) & (head > block), head, whole_blocks)
-        second_fetch = np.minimum(np.ceil((sizes - head) / block) * block, bytes_to_file_end - head)
+        first_fetch = np.where((self.begins[:, np.newaxis] == 0) & (head > block_bytes), head, whole_blocks)
+        second_fetch = np.minimum(np.ceil((sizes - head) / block_bytes) * block_bytes, bytes_to_file_end - head)
         wasted = (first_fetch + second_fetch - sizes).mean(axis=1)
         return float(np.average(wasted, weights=sizes[:, 0]))
 

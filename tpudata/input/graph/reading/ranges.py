@@ -35,9 +35,9 @@ class FileRanges:
     memory_datasets: tuple[tf.data.Dataset, ...] = ()
 
     @property
-    def reads(self) -> int | None:
+    def num_reads(self) -> int | None:
         """Number of ranges that are read at the same time; None for the default of `StoredRecords.read`."""
-        return self.plan.reads
+        return self.plan.num_reads
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin, int64 [n]."""
@@ -49,7 +49,7 @@ class FileRanges:
         return self.plan.choose_host_chunks(rows.count)
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order, of which it then takes only its own rows."""
+        """Return whether a host reads whole batches in order, and then takes only its own rows of each."""
         # `cache_wrapper` wraps a read function in a cache of pieces. A cached piece has the rows of all hosts, so each of several
         # hosts must read whole batches.
         return self.plan.reads_whole_batches(rows) or (self.cache_wrapper is not None and rows.count < rows.total)
@@ -58,9 +58,9 @@ class FileRanges:
         """Return a function that reads ranges, most of which begin at one of `cuts`."""
         return self.stored.make_loader(cuts, is_decoded=self.is_decoded, cache_wrapper=self.cache_wrapper)
 
-    def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
+    def read(self, ranges: tf.data.Dataset, load: Load, num_reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the records of ranges [first, stop), in order."""
-        return self.stored.read(ranges, load, reads or self.reads)
+        return self.stored.read(ranges, load, num_reads or self.num_reads)
 
     def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
         """Return a dataset of the records of several ranges per element of `spans`, in order."""
@@ -84,11 +84,11 @@ class MemoryRanges:
 
     Attributes:
         all_records: a dataset of one element, all records.
-        reads: None, since no file is read.
+        num_reads: None, since no file is read.
     """
 
     all_records: tf.data.Dataset
-    reads: int | None = None
+    num_reads: int | None = None
 
     @property
     def memory_datasets(self) -> tuple[tf.data.Dataset, ...]:
@@ -111,7 +111,7 @@ class MemoryRanges:
         """Return a function from a range to its record numbers; cuts do not matter, since no file is read."""
         return _number_records
 
-    def read(self, ranges: tf.data.Dataset, load: Load, _reads: int | None = None) -> tf.data.Dataset:
+    def read(self, ranges: tf.data.Dataset, load: Load, _num_reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of the record numbers of ranges [first, stop), in order."""
         return ranges.map(without_autograph(load), **PARALLEL)
 

@@ -41,7 +41,7 @@ class RecordReader:
         ends = segments.offsets + segments.sizes
         # `_make_run` takes a row apart in this order.
         columns = (segments.files, segments.firsts[:-1], segments.offsets, ends, segments.skips, segments.first_records)
-        # One row for each segment, gathered at once: half of the operations of a table for each column.
+        # One row for each segment, gathered in one call: half of the operations of a table for each column.
         self._table = tf.constant(np.stack(columns, axis=1))
         self._sizes = tf.constant(segments.sizes)
 

@@ -1,4 +1,4 @@
-"""Plan of reading: the numbers of records that are read at once and shuffled together."""
+"""Plan of reading: how many records are read together, and how many are shuffled together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Factor of the read size without a shuffle, and for rows of packed tokens, which conversion has mixed.
 _LARGE_READS = 4
-# Training permutes at least so many chunks: with fewer, a small window would mix little.
+# Least number of chunks that training permutes: with fewer, a small window would mix little.
 _MIN_CHUNKS = 256
 # A lane's part of a block may begin inside a chunk; reading begins at the last read start before it. Without further read starts,
 # 28 % of the bytes read are useless for records of 842 bytes, and 47 % for tokens. The table takes 48 bytes for each.
@@ -26,7 +26,7 @@ _MAX_READ_STARTS = 1 << 17
 _MAX_CHUNK_BYTES = 32 << 20
 # Without a shuffle, each host reads a run of records for each step, in this many chunks.
 _CHUNKS_PER_HOST_STEP = 4
-# The default shuffle window in bytes of stored records, and its least number of records unless so many take more than the maximum.
+# The default shuffle window in bytes of stored records; its least number of records; and the most bytes that this number may take.
 _WINDOW_BYTES = 96 << 20
 _WINDOW_RECORDS, _MAX_WINDOW_BYTES = 1024, 1 << 30
 # Shards are even if the mean record sizes of the first one and of all differ by at most this factor.
@@ -98,12 +98,12 @@ class ReadPlan:
         return None
 
     @property
-    def reads(self) -> int | None:
+    def num_reads(self) -> int | None:
         """Number of pieces that are read at the same time; None without pieces."""
         return None
 
     def reads_whole_batches(self, _: Rows) -> bool:
-        """Return whether a host that reads in order reads whole batches, of which it then takes only its own rows.
+        """Return whether a host that reads in order reads whole batches, and then takes only its own rows of each.
 
         False here, without pieces; `PiecePlan` overrides it.
         """
@@ -116,7 +116,7 @@ class ReadPlan:
         stored = records if self.ids is None else self.ids[records]
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
-    def compute_fetch_ratio(self, _batch_size: int, _hosts: int) -> float:
+    def compute_fetch_ratio(self, _batch_size: int, _num_hosts: int) -> float:
         """Return the mean bytes that all hosts together fetch in training for each byte of the split; 1 without pieces."""
         return 1.0
 
@@ -130,9 +130,9 @@ class ReadPlan:
         """
         return TrainingOrder.make(self.mixed_chunks, total, window, seed)
 
-    def choose_host_chunks(self, rows: int) -> Chunks:
-        """Return chunks for a host that reads a run of `rows` records in each step; uncompressed, a quarter is wasted at most."""
-        return self._cut_chunks(max(1, rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
+    def choose_host_chunks(self, num_rows: int) -> Chunks:
+        """Return chunks for a host that reads a run of `num_rows` records a step; uncompressed, a quarter is wasted at most."""
+        return self._cut_chunks(max(1, num_rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
         """Return the numbers of records at which reading can begin without reading earlier ones, int64 [n]."""
@@ -147,7 +147,7 @@ class ReadPlan:
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """(bytes of the default window, its least number of records, the most bytes that so many may take)."""
+        """(bytes of the default window, its least number of records, the most bytes that this number may take)."""
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def count_window_records(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
@@ -161,15 +161,15 @@ class ReadPlan:
         if window is None:
             # Decoded records may be larger than stored ones.
             size = max(self.record_bytes, kept_bytes)
-            # As many records as fit the default size, and at least `records`, unless so many take more than `max_bytes`.
-            window_bytes, records, max_bytes = self.default_window
-            window = max(1, min(records, max_bytes // size), window_bytes // size)
+            # As many records as fit the default size, and at least `min_records`, unless these take more than `max_bytes`.
+            window_bytes, min_records, max_bytes = self.default_window
+            window = max(1, min(min_records, max_bytes // size), window_bytes // size)
         # A subset of the records gets its share of the window, rounded up.
         return -(-window * self.count // self.split.records)
 
-    def _pick_length(self, reads: int, min_chunks: int) -> int:
-        """Return the records of a chunk of `reads` times `chunk_bytes`; fewer if there would be less than `min_chunks` chunks."""
-        length = count_chunk_records(self.split.records, self.record_bytes, self.chunk_bytes * reads, min_chunks)
+    def _pick_length(self, factor: int, min_chunks: int) -> int:
+        """Return the records of a chunk of `factor` times `chunk_bytes`; fewer if there would be less than `min_chunks` chunks."""
+        length = count_chunk_records(self.split.records, self.record_bytes, self.chunk_bytes * factor, min_chunks)
         # Any record of a compressed block needs the whole block.
         return length if self.block_records is None else max(length, self.block_records)
 
@@ -205,8 +205,8 @@ class ReadPlan:
             # A read is up to twice chunk_bytes. An offset inside a record counts as its start.
             new_cuts = self.sizes.find_records(np.arange(begin, end, 2 * self.chunk_bytes))
             # Compressed blocks are not cut.
-            block = self.block_records or 1
-            new_cuts = first + (new_cuts - first) // block * block
+            block_records = self.block_records or 1
+            new_cuts = first + (new_cuts - first) // block_records * block_records
             cuts.append(new_cuts[(new_cuts > first) & (new_cuts < stop)])
         firsts = np.unique(np.concatenate(cuts))
         # Each chunk ends where the next one begins.

@@ -11,10 +11,10 @@ from tpudata.format import Dataset
 from tpudata.input.graph.reading.kept_shards import KeptShards
 from tpudata.input.order.chunks import Integers
 
-# The records of a smaller shard count as equal: the manifest has their mean, and a window differs by less than two such shards.
+# The records of a smaller shard count as equal: the manifest has their mean, and a window differs by less than two of them.
 # A thousand indexes take 1.6 s on gs://.
 _EVEN_SHARD_BYTES = 1 << 28
-# Largest number of sampled records, 16 MB; of more records, the ones between two samples count as equal.
+# Largest number of sampled records, 16 MB. In a larger split, the records between two samples count as equal.
 _MAX_SAMPLES = 1 << 20
 
 
@@ -59,7 +59,7 @@ class RecordSizes:
             return sampled + first_kept, bytes_before[sampled], int(bytes_before[-1])
 
         shard_sizes = shards.map(read_sizes)
-        # `totals` are the bytes of the split before each shard and at the end; `ends` are those before each sampled record.
+        # `totals` are the bytes of the split before each shard and at the end; `ends` are the bytes before each sampled record.
         totals = np.cumsum([0, *(total for _, _, total in shard_sizes)])
         ends = [bytes_before + total for (_, bytes_before, _), total in zip(shard_sizes, totals[:-1], strict=True)]
         return cls(

@@ -68,14 +68,14 @@ class StoredRecords:
         dataset = self._files.dataset
         return any(len(dataset.kept_runs(shard)) > 1 for shard in self._files.shards)
 
-    def read(self, ranges: tf.data.Dataset, load: Load, reads: int | None = None) -> tf.data.Dataset:
-        """Return a dataset of the loaded ranges of records, `reads` of them at the same time.
+    def read(self, ranges: tf.data.Dataset, load: Load, num_reads: int | None = None) -> tf.data.Dataset:
+        """Return a dataset of the loaded ranges of records, `num_reads` of them at the same time.
 
         None stands for 32 from an object store, and otherwise for as many as tf.data finds useful.
         """
-        if reads is None:
-            reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
-        return ranges.map(without_autograph(load), num_parallel_calls=reads, deterministic=True, name=self.name)
+        if num_reads is None:
+            num_reads = _REMOTE_READS if self._files.is_remote else tf.data.AUTOTUNE
+        return ranges.map(without_autograph(load), num_parallel_calls=num_reads, deterministic=True, name=self.name)
 
     def make_loader(self, cuts: Integers, *, is_decoded: bool, cache_wrapper: CacheWrapper | None = None) -> Load:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
@@ -103,7 +103,7 @@ class StoredRecords:
             if ids is None:
                 stored = read(first, stop)
             else:
-                # Read also the records between those that are selected.
+                # Read also the records between the selected ones.
                 stored_ids = ids[first:stop]
                 stored = tf.gather(read(stored_ids[0], stored_ids[-1] + 1), stored_ids - stored_ids[0])
             return self.decode(stored) if is_decoded else stored

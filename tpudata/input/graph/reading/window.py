@@ -14,9 +14,9 @@ from tpudata.input.graph.reading.read_plan import ReadPlan
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
 
-# Records are decoded as they are read if that takes at most this many times their stored bytes in the window.
+# Records are decoded as they are read if they then take at most this many times their stored bytes in the window.
 _MAX_GROWTH = 1.25
-# Warn if hosts together fetch more than so many bytes for each byte of the split.
+# Warn if hosts together fetch more than this number of bytes for each byte of the split.
 _WARN_FETCH_RATIO = 1.5
 
 _log = logging.getLogger("tpudata")
@@ -46,19 +46,19 @@ class ShuffleWindow:
         return self.fields.estimate_record_bytes(self.plan.split) <= _MAX_GROWTH * self.plan.record_bytes
 
     @property
-    def records(self) -> int:
+    def num_records(self) -> int:
         """Number of records that are shuffled together."""
         return min(self.plan.count_window_records(self.options.shuffle_buffer, self._record_bytes), self.plan.count)
 
     @property
     def bytes(self) -> int:
         """Approximate size of the records that are shuffled together, in bytes."""
-        return self.records * self._record_bytes
+        return self.num_records * self._record_bytes
 
     @property
     def has_all(self) -> bool:
         """Whether training holds all records in memory."""
-        return self.options.training and self.records == self.plan.count
+        return self.options.training and self.num_records == self.plan.count
 
     @property
     def _record_bytes(self) -> int:
@@ -74,7 +74,7 @@ class ShuffleWindow:
             UsageError: the records do not fit the memory.
         """
         # The default window is small. If the split is read in pieces, `check_streams` checks windows of fewer records.
-        if self.options.shuffle_buffer is None or self.records < self.plan.count:
+        if self.options.shuffle_buffer is None or self.num_records < self.plan.count:
             return
         free, size = measure_free_memory(), self._record_bytes * self.plan.count
         if free is not None and size > MEMORY_SHARE * free:
@@ -97,26 +97,26 @@ class ShuffleWindow:
         """
         if self.plan.piece_memory is None:
             return
-        hosts, lanes = rows.total // rows.count, self.plan.count_lanes(rows.total)
-        ratio = self.plan.compute_fetch_ratio(rows.total, hosts)
+        num_hosts, num_lanes = rows.total // rows.count, self.plan.count_lanes(rows.total)
+        ratio = self.plan.compute_fetch_ratio(rows.total, num_hosts)
         if ratio > _WARN_FETCH_RATIO:
             _log.warning(
                 "%s: %d hosts together fetch %.1f bytes for each byte of the split, since it has %s for them. Smaller shards "
                 "give more (tpudata reshard --shard-size); with cache=PATH each host fetches it once, and not in each epoch.",
                 source,
-                hosts,
+                num_hosts,
                 ratio,
-                count_text(lanes, "lane"),
+                count_text(num_lanes, "lane"),
             )
         # The slots of the host's rows, as in `TrainingOrder.find_slots`: each reads one lane.
-        stride = rows.total // lanes
-        slots = -(-rows.stop // stride) - rows.first // stride
+        stride = rows.total // num_lanes
+        num_slots = -(-rows.stop // stride) - rows.first // stride
         # One window is read while batches are made of the other.
-        free, size = measure_free_memory(), slots * self.plan.piece_memory + 2 * self.bytes
+        free, size = measure_free_memory(), num_slots * self.plan.piece_memory + 2 * self.bytes
         # The workers of a tf.data service have separate memory.
         if self.options.service is None and free is not None and size > free:
             raise UsageError(
-                f"shuffle={self.options.shuffle}: {count_text(slots, 'lane')} of large pieces and two windows take"
+                f"shuffle={self.options.shuffle}: {count_text(num_slots, 'lane')} of large pieces and two windows take"
                 f" {size / 1e9:.3g} GB, more than the free memory of {free / 1e9:.3g} GB. Pass a smaller number, or fewer lanes:"
-                f" reading=tpudata.Reading(lanes={max(1, slots // 4)})."
+                f" reading=tpudata.Reading(lanes={max(1, num_slots // 4)})."
             )

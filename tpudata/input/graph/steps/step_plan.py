@@ -26,7 +26,7 @@ from tpudata.tensor_types import Element
 class StepPlan:
     """Steps from decoded columns to batches: first the steps of records or rows, then the steps of whole batches.
 
-    Records take their steps one by one if there is a crop, an augmentation or a user's transform; otherwise all rows at once.
+    Records take their steps one by one if there is a crop, an augmentation or a user's transform; otherwise all rows together.
 
     Attributes:
         fields: fields that are read of each record.
@@ -50,7 +50,7 @@ class StepPlan:
 
     @property
     def record_steps(self) -> list[Step]:
-        """Steps of single records; empty if rows are prepared all at once. AutoGraph converts the user's transform."""
+        """Steps of single records; empty if all rows are prepared together. AutoGraph converts the user's transform."""
         options = self.options
         if not options.prepares_one_by_one:
             return []
@@ -75,12 +75,12 @@ class StepPlan:
             return []
         return [*self._weight_steps, scale_batch(self.fields, options.images), self._feed_step]
 
-    def plan_batch(self, rows: Rows, records: int) -> list[Step]:
+    def plan_batch(self, rows: Rows, num_records: int) -> list[Step]:
         """Return the steps of a whole batch, after the row steps.
 
         Args:
-            rows: rows of a global batch, of which a batch has `rows.batch_size`.
-            records: number of records that are fed in an epoch.
+            rows: rows of a global batch that the host feeds; a batch has `rows.batch_size` of them.
+            num_records: number of records that are fed in an epoch.
         """
         options, fields = self.options, self.fields
         steps = [fix_row_count(rows.batch_size)]
@@ -98,7 +98,7 @@ class StepPlan:
                 )
             ]
         if not options.training:
-            steps += [make_weights_check(options.weights, records, rows.total)]
+            steps += [make_weights_check(options.weights, num_records, rows.total)]
         has_targets = self.sequences.targets is not None
         return [*steps, add_weights(options.weights, fields.weight, has_targets=has_targets)]
 

@@ -46,7 +46,7 @@ def transform_batch(function: Callable[..., Element], batch_size: int, *, has_la
         function: the user's batch_transform.
         batch_size: rows of the batch.
         has_labels: whether the batch has labels; the function must then return labels.
-        keeps_rows: whether the function must return as many rows, because the rows have weights.
+        keeps_rows: whether the function must return as many rows as it gets, because they have weights.
     """
     is_seeded = takes_seed(function)
     name = "batch_transform"

@@ -33,15 +33,15 @@ def weigh_records(field: Field) -> Step:
     return take_weights
 
 
-def make_weights_check(option: str, records: int, per_step: int) -> Step:
+def make_weights_check(option: str, num_records: int, batch_size: int) -> Step:
     """Return the step that raises UsageError if an evaluation has no place for the weights of its rows.
 
     "sample_weight" needs labels; "feature" needs a dict of features, unless there is no padding.
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
-        records: number of records.
-        per_step: rows of a global batch.
+        num_records: number of records.
+        batch_size: rows of a global batch.
     """
 
     @without_autograph
@@ -51,10 +51,10 @@ def make_weights_check(option: str, records: int, per_step: int) -> Step:
                 raise UsageError(
                     'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone. Omit it.'
                 )
-        elif not takes_weights(element) and records % per_step:
+        elif not takes_weights(element) and num_records % batch_size:
             raise UsageError(
-                f"{count_text(records, 'record')} in batches of {per_step}: the last one would be padded, and features that are not"
-                ' a dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
+                f"{count_text(num_records, 'record')} in batches of {batch_size}: the last one would be padded, and features that"
+                ' are not a dict have no place for its weights. Feed a dict, pass weights="sample_weight" for (features, labels,'
                 " weights), or choose a batch size that divides the number of records."
             )
         return element, extras
@@ -95,7 +95,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
 
 
 def takes_weights(element: Element) -> bool:
-    """Return whether the features of an element are a dict, to which weights can be added.
+    """Return whether the features of an element are a dict, so that weights can be added to it.
 
     Raises:
         FeatureError: a feature is already called "weights".

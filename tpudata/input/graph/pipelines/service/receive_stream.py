@@ -17,7 +17,7 @@ from tpudata.input.options.service import DataService
 from tpudata.tensor_types import Element, Specs, Tensors
 
 # Number of parts, and so the largest number of workers: a dataset that is sharded needs an element for each worker.
-PARTS = 1024
+NUM_PARTS = 1024
 _RESTARTED = (
     "tf.data service: a worker restarted or lost a batch. Make the dataset again with start_step, the number of"
     " completed steps."
@@ -66,15 +66,15 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 def list_parts(count: int = 0) -> tf.data.Dataset:
     """Return a dataset of part numbers; each worker yields the numbers of its shard.
 
-    There are `PARTS`, or `count` if it is more, so that each of up to `PARTS` workers has one.
+    There are `NUM_PARTS`, or `count` if it is more, so that each of up to `NUM_PARTS` workers has one.
     The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
     """
     hint = tf.data.experimental.SHARD_HINT
-    return tf.data.Dataset.range(max(count, PARTS)).shard(hint, hint)
+    return tf.data.Dataset.range(max(count, NUM_PARTS)).shard(hint, hint)
 
 
 def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return the elements of a dataset with `shard(SHARD_HINT, ...)`, of which each worker computes its shard."""
+    """Return the elements of a dataset that has a `shard(SHARD_HINT, ...)`: each worker computes its shard."""
     return dataset.apply(
         tf.data.experimental.service.distribute(
             tf.data.experimental.service.ShardingPolicy.HINT,
@@ -134,12 +134,12 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     )
 
     def count_ticks(
-        ticks: tf.Tensor, kind_and_element: tuple[tf.Tensor, tf.experimental.Optional]
+        num_ticks: tf.Tensor, kind_and_element: tuple[tf.Tensor, tf.experimental.Optional]
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.experimental.Optional]]:
         kind, element = kind_and_element
-        ticks = tf.where(tf.equal(kind, _TICK), ticks + 1, 0)
+        num_ticks = tf.where(tf.equal(kind, _TICK), num_ticks + 1, 0)
         # Up to two ticks were made before the consumer waited.
-        return ticks, (ensure(kind, ticks <= max_ticks + 2, message), element)
+        return num_ticks, (ensure(kind, num_ticks <= max_ticks + 2, message), element)
 
     with_limit = merged.scan(tf.constant(0), without_autograph(count_ticks))
     without_ticks = with_limit.filter(without_autograph(lambda kind, _: tf.not_equal(kind, _TICK)))

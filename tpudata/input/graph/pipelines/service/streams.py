@@ -35,14 +35,14 @@ def divide_rows(rows: Rows, workers: int) -> list[list[Rows]]:
         Groups of `Rows`, one for each stream. A group is one stream of whole batches, or the streams of the parts of one batch of
         each step.
     """
-    batches = rows.count // rows.batch_size
-    if workers < 2 * batches:
-        group_count = max(count for count in range(1, min(workers, batches) + 1) if batches % count == 0)
-        stream_rows = rows.count // group_count
-        firsts = range(rows.first, rows.stop, stream_rows)
-        return [[dataclasses.replace(rows, first=first, stop=first + stream_rows)] for first in firsts]
+    num_batches = rows.count // rows.batch_size
+    if workers < 2 * num_batches:
+        group_count = max(count for count in range(1, min(workers, num_batches) + 1) if num_batches % count == 0)
+        rows_per_stream = rows.count // group_count
+        firsts = range(rows.first, rows.stop, rows_per_stream)
+        return [[dataclasses.replace(rows, first=first, stop=first + rows_per_stream)] for first in firsts]
     # With at least two workers for each batch of a step, each worker makes a part of a batch.
-    parts_per_batch = min(workers // batches, rows.batch_size)
+    parts_per_batch = min(workers // num_batches, rows.batch_size)
     cuts = [rows.batch_size * part // parts_per_batch for part in range(parts_per_batch + 1)]
     return [
         [
@@ -68,10 +68,10 @@ def join_parts(streams: Sequence[tf.data.Dataset], count: int) -> list[tf.data.D
     return [tf.data.Dataset.zip(group).map(without_autograph(join), **PARALLEL) for group in groups]
 
 
-def take_turns(streams: Sequence[tf.data.Dataset], per_turn: int) -> tf.data.Dataset:
-    """Return a dataset of the batches of streams: `per_turn` of the first, as many of the next, and so on, again and again."""
+def take_turns(streams: Sequence[tf.data.Dataset], batches_per_turn: int) -> tf.data.Dataset:
+    """Return a dataset of the batches of streams, which take turns without end: `batches_per_turn` of each stream a turn."""
     if len(streams) == 1:
         return streams[0]
-    turn = tf.repeat(tf.range(len(streams), dtype=tf.int64), per_turn)
+    turn = tf.repeat(tf.range(len(streams), dtype=tf.int64), batches_per_turn)
     choice = tf.data.Dataset.from_tensors(turn).unbatch().repeat()
     return tf.data.Dataset.choose_from_datasets(list(streams), choice, stop_on_empty_dataset=True)

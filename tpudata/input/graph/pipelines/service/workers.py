@@ -13,7 +13,7 @@ from tpudata.errors import ServiceError
 from tpudata.format.example.wire import iterate_fields
 from tpudata.input.dataset_ops import iterate_numpy
 from tpudata.input.graph.pipelines.service.receive_stream import (
-    PARTS,
+    NUM_PARTS,
     SILENT,
     distribute_to_workers,
     limit_waits,
@@ -27,7 +27,7 @@ _METHOD = "/tensorflow.data.DispatcherService/GetWorkers"
 _TRY_SECONDS = 0.5
 # Time in which the dispatcher, and each worker, must answer.
 _CALL_SECONDS = 5.0
-# Wait so long without a message: machines that are started together need no warning.
+# Time to wait without a message: machines that are started together need no warning.
 _QUIET_SECONDS = 2.0
 # Number of workers that a message names.
 _MAX_NAMES = 8
@@ -73,14 +73,16 @@ def _describe_missing(service: DataService) -> str | None:
         return f"a worker does not answer ({names})"
     # All parts: every worker has registered. No parts: the call failed, for example since the dispatcher has no worker_addresses;
     # TensorFlow's own error follows.
-    if len(parts_of_workers) in (0, PARTS):
+    if len(parts_of_workers) in (0, NUM_PARTS):
         return None
     # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
-    listed_workers = round(PARTS * len(registered) / len(parts_of_workers))
-    missing = sorted({*range(listed_workers)} - {part % listed_workers for part in parts_of_workers})
+    num_listed = round(NUM_PARTS * len(registered) / len(parts_of_workers))
+    missing = sorted({*range(num_listed)} - {part % num_listed for part in parts_of_workers})
     # If a worker registered between the two lists, the numbers may not show which one is missing.
     numbers = ", ".join(map(str, missing[:_MAX_NAMES])) or "one"
-    return f"worker {numbers} of {listed_workers} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
+    return (
+        f"worker {numbers} of {num_listed} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
+    )
 
 
 def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int] | None:
