@@ -147,8 +147,8 @@ def _report(shards: list[tuple[int, int]], plan: Plan, begin: float) -> None:
         begin: time at which the pipeline began.
     """
     records, sizes = sum(count for count, _ in shards), [size for _, size in shards]
-    if records != plan.files or sum(sizes) != plan.bytes:
-        raise SystemExit(f"{records} references came out of {plan.files}")
+    if records != plan.input_count or sum(sizes) != plan.bytes:
+        raise SystemExit(f"{records} references came out of {plan.input_count}")
     print(f"{records:,} references of {sum(sizes) / 1e9:,.0f} GB in {len(shards):,} shards")
     print(f"of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB, planned in {time.monotonic() - begin:.0f} s")
 

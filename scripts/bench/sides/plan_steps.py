@@ -169,7 +169,7 @@ def plan_shards(folder: Path, records: int) -> dict[str, Output]:
     tally = pickle.loads((folder / f"{TALLY}-sum").read_bytes())
     plan = make_plan(tally, ratios={}, options=OPTIONS, overhead=OVERHEAD)
     # `files` counts the references in the plan.
-    assert plan.files == records
+    assert plan.input_count == records
     output = _write_value(folder / "plan", plan)
     output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
     return {"plan": output}
