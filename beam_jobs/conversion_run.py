@@ -176,9 +176,9 @@ def _count_max_parts(conversion: Conversion) -> int | None:
         return None
     # --num-shards counts the shards of each split. Without shares, the input's folders may name up to three splits. Units are
     # counted only up to a number that occupies every worker of a machine.
-    splits = _NAMED_SPLITS if options.split is None else len(options.split.shares)
-    units = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _COUNTED_UNITS))
-    return max(units, options.num_shards * splits)
+    split_count = _NAMED_SPLITS if options.split is None else len(options.split.shares)
+    unit_count = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _COUNTED_UNITS))
+    return max(unit_count, options.num_shards * split_count)
 
 
 def _append(

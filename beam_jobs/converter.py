@@ -184,7 +184,7 @@ def check_extra(extra: Iterable[Feature], used_names: Collection[str]) -> None:
 
 
 def estimate_overhead(extra: Sequence[Feature]) -> int:
-    """Return the approximate bytes of these features in a record, without texts and lists."""
+    """Return the approximate bytes of these features in a record, without strings and lists."""
     # Of the 14 bytes, 10 are tags and lengths, and 4 a small value.
     return sum(len(feature.name) + 14 for feature in extra)
 

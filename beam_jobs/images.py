@@ -99,14 +99,14 @@ def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions, 
 
     A dry run makes the plan on this machine, so any path is valid.
     """
-    absolute: dict[str, Any] = {}
+    absolute_paths: dict[str, Any] = {}
     for name in ("annotations", "masks", "targets"):
         path = getattr(options, name)
         if path is not None:
             if not dry_run:
                 check_places(beam_options, {f"--{name}": path})
-            absolute[name] = absolute_path(path, beam_options)
-    return dataclasses.replace(options, **absolute)
+            absolute_paths[name] = absolute_path(path, beam_options)
+    return dataclasses.replace(options, **absolute_paths)
 
 
 def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:

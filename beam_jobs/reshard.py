@@ -303,7 +303,7 @@ def _make_conversion(
 
 
 def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
-    """Return 0 for each record, whose bytes already include its texts: int64 [n]."""
+    """Return 0 for each record, whose bytes already include its strings: int64 [n]."""
     return np.zeros(len(pack.keys), np.int64)
 
 
@@ -317,7 +317,7 @@ def _describe_missing_keys(lists: Mapping[str, frozenset[str]], manifest: Manife
     """Yield a line for each split that has fewer records than its list has keys."""
     for name, keys in lists.items():
         # A lower bound: several records of the split may have one key.
-        missing = len(keys) - (manifest.splits[name].records if name in manifest.splits else 0)
-        if missing > 0:
+        missing_count = len(keys) - (manifest.splits[name].records if name in manifest.splits else 0)
+        if missing_count > 0:
             # As wide as the words that begin the lines of `format_result`.
-            yield f"{'no record':<11} for at least {count_text(missing, 'key')} of {len(keys)} in the list of {name}"
+            yield f"{'no record':<11} for at least {count_text(missing_count, 'key')} of {len(keys)} in the list of {name}"

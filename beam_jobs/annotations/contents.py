@@ -45,7 +45,7 @@ class Contents:
     Attributes:
         names: names that the files list.
         kinds: which of the kinds above occur.
-        keypoints: number of keypoints of each object that has some; 0 if none has.
+        keypoint_count: number of keypoints of each object that has some; 0 if none has.
         object_classes: names of classes of objects that occur.
         classes: names of classes of pictures that occur.
         values: type of each extra value, by its name.
@@ -53,7 +53,7 @@ class Contents:
 
     names: ListedNames = dataclasses.field(default_factory=ListedNames)
     kinds: set[str] = dataclasses.field(default_factory=set)
-    keypoints: int = 0
+    keypoint_count: int = 0
     object_classes: set[str] = dataclasses.field(default_factory=set)
     classes: set[str] = dataclasses.field(default_factory=set)
     values: dict[str, ValueType] = dataclasses.field(default_factory=dict)
@@ -92,9 +92,9 @@ class Contents:
                     f" {', '.join(own_names[:3])} and from {', '.join(other_names[:3])}. Pass files with the same names."
                 )
             setattr(self.names, field.name, own_names or other_names)
-        if self.keypoints and other.keypoints and self.keypoints != other.keypoints:
-            raise SourceError(_describe_keypoint_counts(self.keypoints, other.keypoints))
-        self.keypoints = self.keypoints or other.keypoints
+        if self.keypoint_count and other.keypoint_count and self.keypoint_count != other.keypoint_count:
+            raise SourceError(_describe_keypoint_counts(self.keypoint_count, other.keypoint_count))
+        self.keypoint_count = self.keypoint_count or other.keypoint_count
         self.kinds |= other.kinds
         self.object_classes |= other.object_classes
         self.classes |= other.classes
@@ -103,12 +103,12 @@ class Contents:
 
     @property
     def object_names(self) -> tuple[str, ...]:
-        """Names of the classes of objects: those that the files list, or else those that occur, as `_order_names` sorts them."""
+        """Names of the classes of objects: all that the files list, or else all that occur, in the order of `_order_names`."""
         return self.names.objects or _order_names(self.object_classes)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes of pictures: those that the files list, or else those that occur, sorted like those of objects."""
+        """Names of the classes of pictures: all that the files list, or else all that occur, in the order of `_order_names`."""
         return self.names.pictures or _order_names(self.classes)
 
     @property
@@ -148,9 +148,9 @@ class Contents:
                 self.kinds.add(POLYGONS)
         if annotated_object.keypoints:
             count = len(annotated_object.keypoint_array)
-            if self.keypoints not in (0, count):
-                raise SourceError(f"{annotation.place.path}: {_describe_keypoint_counts(self.keypoints, count)}")
-            self.keypoints = count
+            if self.keypoint_count not in (0, count):
+                raise SourceError(f"{annotation.place.path}: {_describe_keypoint_counts(self.keypoint_count, count)}")
+            self.keypoint_count = count
 
     def _add_value_type(self, name: str, value_type: ValueType) -> None:
         """Merge the type of an extra value into that of earlier values of this name."""

@@ -20,7 +20,7 @@ from tpudata.errors import MissingExtraError
 Mask: TypeAlias = npt.NDArray[np.bool_]
 # Ids of the segments of a picture, [height, width].
 Segments: TypeAlias = npt.NDArray[np.uint32]
-# Pixels by which a point may lie outside of its picture, since rounding may move it so far.
+# Pixels by which a point may lie outside of its picture: rounding may have moved it.
 MAX_OUTSIDE = 1.0
 # x and y of 3 points.
 _MIN_NUMBERS = 6

@@ -199,12 +199,12 @@ class AppendResult:
     Attributes:
         before: manifest before the append.
         after: manifest after the append; equal to `before` if nothing was new.
-        stored_inputs: number of inputs that have a record in `before`; None if the runner does not report it.
+        stored_count: number of inputs that have a record in `before`; None if the runner does not report it.
     """
 
     before: Manifest
     after: Manifest
-    stored_inputs: int | None
+    stored_count: int | None
 
     @property
     def new_shards(self) -> dict[str, tuple[Shard, ...]]:
@@ -229,7 +229,7 @@ def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptio
     The arguments are those of `make_plan`.
     """
     if not tally.splits:
-        return Plan(splits={}, files=0, bytes=0, fingerprint=tally.fingerprint)
+        return Plan(splits={}, input_count=0, bytes=0, fingerprint=tally.fingerprint)
     # With shares, `make_plan` would require a record in each of their splits.
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
 

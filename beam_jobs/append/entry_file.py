@@ -79,34 +79,34 @@ def write_entry_file(dataset: Dataset, path: str) -> None:
         StorageError: a file could not be read or written.
     """
     # Estimated from the sizes of the files, since the manifest's counts have not been compared with the files yet.
-    write_entries(_read_entries(dataset), _estimate_entries(dataset), path)
+    write_entries(_read_entries(dataset), _estimate_entry_count(dataset), path)
 
 
 def write_entries(
     parts: Iterable[Entries],
-    expected: int,
+    expected_count: int,
     path: str,
     *,
-    bucket_entries: int = _BUCKET_ENTRIES,
-    sorted_entries: int = _SORTED_ENTRIES,
+    max_bucket_entries: int = _BUCKET_ENTRIES,
+    entries_per_sort: int = _SORTED_ENTRIES,
 ) -> None:
     """Write entries in any order into one sorted file.
 
-    Memory holds one of the parts, and about `sorted_entries` entries of 16 bytes while they are sorted; temporary files of this
-    machine hold the rest. Above 256 * `sorted_entries` entries the sorted groups grow, since there are at most 256 files.
+    Memory holds one of the parts, and about `entries_per_sort` entries of 16 bytes while they are sorted; temporary files of
+    this machine hold the rest. Above 256 * `entries_per_sort` entries the sorted groups grow, since there are at most 256 files.
 
     Args:
         parts: the entries, S16 [n] each.
-        expected: approximate number of all entries.
+        expected_count: approximate number of all entries.
         path: path of the file.
-        bucket_entries: entries of a bucket, at most on average.
-        sorted_entries: entries that are sorted at a time, on average.
+        max_bucket_entries: entries of a bucket, at most on average.
+        entries_per_sort: entries that are sorted at a time, on average.
 
     Raises:
         StorageError: the file could not be written.
     """
-    bits = max(1, _count_bits(expected, bucket_entries))
-    file_bits = min(_count_bits(expected, sorted_entries), _MAX_FILES.bit_length() - 1)
+    bits = max(1, _count_bits(expected_count, max_bucket_entries))
+    file_bits = min(_count_bits(expected_count, entries_per_sort), _MAX_FILES.bit_length() - 1)
     counts = np.zeros(1 << bits, np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
@@ -131,29 +131,29 @@ class EntryFile:
 
     Args:
         path: path of the file.
-        fetched_buckets: buckets of a group, which one request fetches from an object store; a power of two.
-        searched_buckets: buckets that are searched at a time.
+        buckets_per_fetch: buckets of a group, which one request fetches from an object store; a power of two.
+        buckets_per_search: buckets that are searched at a time.
 
     Raises:
         StorageError: the file could not be read.
     """
 
     def __init__(
-        self, path: str, *, fetched_buckets: int = _FETCHED_BUCKETS, searched_buckets: int = _SEARCHED_BUCKETS
+        self, path: str, *, buckets_per_fetch: int = _FETCHED_BUCKETS, buckets_per_search: int = _SEARCHED_BUCKETS
     ) -> None:
         self._path = path
-        self._fetched_buckets = fetched_buckets
-        self._searched_buckets = searched_buckets
+        self._buckets_per_fetch = buckets_per_fetch
+        self._buckets_per_search = buckets_per_search
         self._storage = storage_for(path)
         number_bytes = _NUMBER.itemsize
-        buckets = int(np.frombuffer(self._storage.read_range(path, 0, number_bytes), _NUMBER)[0])
-        index_bytes = number_bytes * (buckets + 1)
+        bucket_count = int(np.frombuffer(self._storage.read_range(path, 0, number_bytes), _NUMBER)[0])
+        index_bytes = number_bytes * (bucket_count + 1)
         self._firsts = np.frombuffer(self._storage.read_range(path, number_bytes, index_bytes), _NUMBER).astype(
             np.int64
         )
         self._start = number_bytes + index_bytes
         # The number of buckets is a power of 2: the first bits of a key are the number of its bucket.
-        self._bits = buckets.bit_length() - 1
+        self._bits = bucket_count.bit_length() - 1
         # Whether `_file` is a local copy of an object, into which `_fetch_groups` writes the buckets that are needed.
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
@@ -193,9 +193,9 @@ class EntryFile:
         order = np.argsort(words[:, 0], kind="stable")
         buckets, starts = np.unique(_take_first_bits(words[order, 0], self._bits), return_index=True)
         if self._is_copy:
-            self._fetch_groups(np.unique(buckets // self._fetched_buckets).tolist())
-        for first_bucket in range(0, len(buckets), self._searched_buckets):
-            stop_bucket = first_bucket + self._searched_buckets
+            self._fetch_groups(np.unique(buckets // self._buckets_per_fetch).tolist())
+        for first_bucket in range(0, len(buckets), self._buckets_per_search):
+            stop_bucket = first_bucket + self._buckets_per_search
             # The inputs whose keys belong to these buckets.
             rows = order[starts[first_bucket] : starts[stop_bucket] if stop_bucket < len(starts) else None]
             entries = split_words(self._read_buckets(buckets[first_bucket:stop_bucket]))
@@ -238,7 +238,7 @@ class EntryFile:
     def _fetch_group(self, group: int) -> None:
         """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has done so."""
         # The last group may have fewer buckets; `_firsts` ends with the number of all entries.
-        begin, end = group * self._fetched_buckets, (group + 1) * self._fetched_buckets
+        begin, end = group * self._buckets_per_fetch, (group + 1) * self._buckets_per_fetch
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
         with self._locks[group % len(self._locks)]:
@@ -264,12 +264,12 @@ def _open_unlinked_file(owner: EntryFile) -> int:
     return descriptor
 
 
-def _count_bits(entries: int, group_entries: int) -> int:
-    """Return how many bits the number of a group of entries has, if a group has at most `group_entries` on average."""
+def _count_bits(entry_count: int, max_group_entries: int) -> int:
+    """Return how many bits the number of a group of entries has, if a group has at most `max_group_entries` on average."""
     # Rounded up.
-    groups = -(-entries // group_entries)
+    group_count = -(-entry_count // max_group_entries)
     # Without entries there are no groups, and no bits either.
-    return max(0, groups - 1).bit_length()
+    return max(0, group_count - 1).bit_length()
 
 
 def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
@@ -299,14 +299,14 @@ def _read_entries(dataset: Dataset) -> Iterator[Entries]:
         yield np.array(batch_of_rejects, ENTRY)
 
 
-def _estimate_entries(dataset: Dataset) -> int:
+def _estimate_entry_count(dataset: Dataset) -> int:
     """Estimate a dataset's number of entries from the sizes of its files."""
     storage = storage_for(dataset.path)
     folders = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
     entries = {name: [] if storage.stat(folder) is None else storage.list(folder) for name, folder in folders.items()}
-    keys = sum(entry.size for entry in entries[INDEX_FOLDER] if entry.name.endswith(_KEYS_SUFFIX))
-    rejects = sum(entry.size for entry in entries[REJECTS_FOLDER] if entry.name in dataset.manifest.rejects)
-    return keys // ENTRY_BYTES + rejects // _LINE_BYTES
+    key_file_bytes = sum(entry.size for entry in entries[INDEX_FOLDER] if entry.name.endswith(_KEYS_SUFFIX))
+    reject_file_bytes = sum(entry.size for entry in entries[REJECTS_FOLDER] if entry.name in dataset.manifest.rejects)
+    return key_file_bytes // ENTRY_BYTES + reject_file_bytes // _LINE_BYTES
 
 
 def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Beam counter: inputs that have a record in the dataset.
 _STORED_COUNTER = "known"
-# Inputs are looked up together once there are so many, or their documents have so many bytes.
+# Inputs are looked up together once there are this many, or their documents have this many bytes.
 _HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
 
 

@@ -16,23 +16,23 @@ class _WithoutBeamHandler:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
-        self._added: logging.Handler | None = None
+        self._user_count = 0
+        self._added_handler: logging.Handler | None = None
 
     def __enter__(self) -> None:
         with self._lock:
-            self._users += 1
+            self._user_count += 1
             if not logging.root.handlers:
                 # A program may have set lastResort to None to print nothing.
-                self._added = logging.lastResort or logging.NullHandler()
-                logging.root.addHandler(self._added)
+                self._added_handler = logging.lastResort or logging.NullHandler()
+                logging.root.addHandler(self._added_handler)
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            self._users -= 1
-            if not self._users and self._added is not None:
-                logging.root.removeHandler(self._added)
-                self._added = None
+            self._user_count -= 1
+            if not self._user_count and self._added_handler is not None:
+                logging.root.removeHandler(self._added_handler)
+                self._added_handler = None
 
 
 without_beam_handler = _WithoutBeamHandler()

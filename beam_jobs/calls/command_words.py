@@ -62,7 +62,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
     switches = {option.flag for option in options.values() if option.is_switch}
 
     def translate_flag(match: re.Match[str]) -> str:
-        """Return the keyword for a flag in the text, with its value; an unknown flag unchanged."""
+        """Return the keyword for a flag in the message, with its value; an unknown flag unchanged."""
         flag, value = f"--{match[1]}", match[2]
         switch = f"--{match[1].removeprefix('no-')}"
         # --no-x turns the switch --x off.
@@ -72,7 +72,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
             return match[0]
         keyword = keywords_by_flag[flag]
         option = options.get(keyword)
-        # The flag may invert the option or have texts in place of True and False; without a value it stands for `true`.
+        # The flag may invert the option or have words in place of True and False; without a value it stands for `true`.
         if option is not None and option.translates_booleans:
             return f"{keyword}={(value or 'true') == option.format_value(True)}"
         # "argument --x: ..." names the switch, and does not say that it was passed.
@@ -86,7 +86,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
 
 
 def _list_texts(option: Option, value: Any) -> list[str]:
-    """Return the values of a keyword's flag as texts, one for each time that it is passed; UsageError if no flag can have them."""
+    """Return the values of a keyword's flag, a string for each time that it is passed; UsageError if no flag can have them."""
     if option.translates_booleans and not isinstance(value, bool):
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
@@ -99,7 +99,7 @@ def _list_texts(option: Option, value: Any) -> list[str]:
     else:
         return [option.format_value(value)]
     if option.collect is not None:
-        # Such a flag is passed once for each item; other flags take all items in one text.
+        # A flag that collects is passed once for each item; other flags take all items in one value.
         return texts
     for text in texts:
         if "," in text:

@@ -82,7 +82,7 @@ def _join_question_and_answer(row: Mapping[str, Any], columns: Sequence[str]) ->
     """Return the two messages of a row with a question, in one or more columns, and an answer.
 
     Raises:
-        ValueError: the question or the answer is blank, or a cell is not text.
+        ValueError: the question or the answer is blank, or a cell is not a string.
     """
     # A missing or null cell counts as blank.
     texts = [row.get(column) or "" for column in columns]

@@ -27,7 +27,7 @@ class _WithoutTracebacks:
         self._has_dropped = False
 
     def write(self, text: str) -> int:
-        """Write a text, unless it is a traceback of a worker or the line break after one; return the text's length."""
+        """Write a string, unless it is a traceback of a worker or the line break after one; return the string's length."""
         is_traceback = text.startswith(_BEGIN) and _BEAM_WORKER_PATH in text
         # `print` writes the line break after a traceback separately.
         is_its_line_break = self._has_dropped and text == "\n"

@@ -31,13 +31,13 @@ def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False)
         rows.append(
             (
                 name,
-                count_text(split.records),
+                count_text(split.record_count),
                 count_text(split.count),
                 bytes_text(size),
                 bytes_text(size // split.count),
             )
         )
-    first_line = f"{count_text(plan.files, unit)}, {bytes_text(plan.bytes)}"
+    first_line = f"{count_text(plan.input_count, unit)}, {bytes_text(plan.bytes)}"
     notes = ["including duplicates: --dedup finds them when it has read all documents"] if has_duplicates else []
     return "\n".join([first_line, table(rows, right=_NUMBERS), *warning_texts(plan.warnings), *notes])
 
@@ -54,65 +54,65 @@ def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: 
     rate = f"{count_text(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
     first_line = f"{output}: {count_text(manifest.records, 'record')}{_format_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
     splits = _format_splits({name: split.shards for name, split in manifest.splits.items()})
-    counts = _format_counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, why_ignored)
-    counts += _format_text_counts(manifest.counts)
-    return "\n".join([first_line, splits, *counts, *warning_texts(manifest.warnings)])
+    lines = _format_counts(output, manifest.rejected, manifest.source.ignored_files, manifest.converted, why_ignored)
+    lines += _format_text_counts(manifest.counts)
+    return "\n".join([first_line, splits, *lines, *warning_texts(manifest.warnings)])
 
 
 def format_append(result: AppendResult, output: str, seconds: float) -> str:
     """Return the result of an append as text: that of `format_result` for what was added, with the number of earlier records."""
     before, after = result.before, result.after
-    records = after.records - before.records
-    earlier_records = f"{count_text(before.records)} were there"
-    if result.stored_inputs is not None and result.stored_inputs < before.records:
-        missing = before.records - result.stored_inputs
-        earlier_records += f", {count_text(missing)} of them no longer in the input (they stay)"
+    added_count = after.records - before.records
+    earlier_text = f"{count_text(before.records)} were there"
+    if result.stored_count is not None and result.stored_count < before.records:
+        missing_count = before.records - result.stored_count
+        earlier_text += f", {count_text(missing_count)} of them no longer in the input (they stay)"
     if after == before:
-        return f"{output}: nothing new; {earlier_records}; nothing was changed"
-    rate = f"{count_text(round(records / seconds), 'record')}/s"
+        return f"{output}: nothing new; {earlier_text}; nothing was changed"
+    rate = f"{count_text(round(added_count / seconds), 'record')}/s"
     first_line = (
-        f"{output}: {count_text(records, 'record')} added in {seconds:.1f} s ({rate}); {earlier_records}"
+        f"{output}: {count_text(added_count, 'record')} added in {seconds:.1f} s ({rate}); {earlier_text}"
         f"{_format_classes(after.labels)}"
     )
-    splits = [_format_splits(result.new_shards)] if records else []
-    counts = _format_counts(
+    splits = [_format_splits(result.new_shards)] if added_count else []
+    lines = _format_counts(
         output, result.count_new("rejected"), after.source.ignored_files, result.count_new("converted")
     )
-    counts += _format_text_counts(result.count_new("counts"))
-    return "\n".join([first_line, *splits, *counts, *warning_texts(result.new_warnings)])
+    lines += _format_text_counts(result.count_new("counts"))
+    return "\n".join([first_line, *splits, *lines, *warning_texts(result.new_warnings)])
 
 
 def _format_splits(splits: Mapping[str, Sequence[Shard]]) -> str:
     """Return a table of shards with a line for each split."""
     rows = [("split", "records", "shards", "bytes", "each")]
     for name, shards in splits.items():
-        records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
-        rows.append((name, count_text(records), count_text(len(shards)), bytes_text(size), _format_range(shards)))
+        record_count, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
+        rows.append((name, count_text(record_count), count_text(len(shards)), bytes_text(size), _format_range(shards)))
     return table(rows, right=_NUMBERS)
 
 
-def _format_classes(labels: int | None) -> str:
-    return "" if labels is None else f", {count_text(labels, 'class', 'classes')}"
+def _format_classes(class_count: int | None) -> str:
+    return "" if class_count is None else f", {count_text(class_count, 'class', 'classes')}"
 
 
 def _format_counts(
-    output: str, rejected: Mapping[str, int], ignored: int, converted: Mapping[str, int], why_ignored: str = ""
+    output: str, rejected: Mapping[str, int], ignored_count: int, converted: Mapping[str, int], why_ignored: str = ""
 ) -> list[str]:
     """Return the lines for rejected, ignored and re-encoded inputs, if there are any.
 
     Args:
         output: folder of the dataset.
         rejected: number of rejected inputs by reason.
-        ignored: number of ignored files.
+        ignored_count: number of ignored files.
         converted: number of re-encoded inputs by reason.
         why_ignored: as for `format_result`.
     """
     lines = []
     if rejected:
         lines.append(f"rejected    {_format_reasons(rejected)}; listed in {output}/{REJECTS_FOLDER}/")
-    if ignored:
-        reason = why_ignored or ("by its name" if ignored == 1 else "by their names")
-        lines.append(f"ignored     {count_text(ignored)} {reason}")
+    if ignored_count:
+        reason = why_ignored or ("by its name" if ignored_count == 1 else "by their names")
+        lines.append(f"ignored     {count_text(ignored_count)} {reason}")
     if converted:
         lines.append(f"re-encoded  {_format_reasons(converted)}")
     return lines
@@ -124,14 +124,15 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
     if counts.get("quarantined"):
         lines.append(f"omitted     {count_text(counts['quarantined'], 'record')} in quarantine")
     if "documents" in counts:
-        duplicates = counts.get("duplicates", 0)
-        omitted = f"; {count_text(duplicates, 'duplicate')} omitted" if duplicates else ""
-        lines.append(f"documents   {count_text(counts['documents'])}{omitted}")
+        duplicate_count = counts.get("duplicates", 0)
+        omitted_text = f"; {count_text(duplicate_count, 'duplicate')} omitted" if duplicate_count else ""
+        lines.append(f"documents   {count_text(counts['documents'])}{omitted_text}")
     if "tokens" in counts:
-        tokens, padding = counts["tokens"], counts.get("padding", 0)
-        share = f", {tokens / (tokens + padding):.2%} of all places; the rest is padding" if padding else ""
-        dropped = f"; {count_text(counts['dropped'])} cut off" if counts.get("dropped") else ""
-        lines.append(f"tokens      {count_text(tokens)}{share}{dropped}")
+        token_count, padding_count = counts["tokens"], counts.get("padding", 0)
+        share = token_count / (token_count + padding_count) if padding_count else None
+        share_text = "" if share is None else f", {share:.2%} of all places; the rest is padding"
+        dropped_text = f"; {count_text(counts['dropped'])} cut off" if counts.get("dropped") else ""
+        lines.append(f"tokens      {count_text(token_count)}{share_text}{dropped_text}")
     if counts.get("unknown"):
         unknown_share = counts["unknown"] / (counts["tokens"] + counts.get("dropped", 0))
         lines.append(

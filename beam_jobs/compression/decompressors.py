@@ -23,7 +23,7 @@ PIECE_BYTES = 1 << 20
 # zstandard's decompressor cannot stop within its input, where a block of 4 bytes may unpack to 128 kB: 256 bytes unpack to 8 MB
 # at most.
 _ZSTD_STEP = 1 << 8
-# xz -9 takes 65 MiB; a header may ask for 4 GiB. zstandard itself has such a limit, 128 MiB.
+# xz -9 takes 65 MiB; a header may ask for 4 GiB. zstandard itself has a limit of 128 MiB.
 MAX_DICTIONARY_BYTES = 1 << 28
 # Raised by decompressors for damaged input; bz2 raises OSError, which reading never does: storage raises StorageError.
 DECOMPRESSION_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, EOFError)
@@ -102,7 +102,7 @@ class _Zstd:
         self.unused = b""
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed data in pieces of at most 8 MB; zstandard has no such limit, so the input is passed in steps."""
+        """Yield the decompressed data in pieces of at most 8 MB: zstandard sets no limit, so the input is passed in steps."""
         for start in range(0, len(data), _ZSTD_STEP):
             piece = self._stream.decompress(data[start : start + _ZSTD_STEP])
             if piece:

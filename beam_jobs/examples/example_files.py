@@ -180,7 +180,7 @@ def _open_spool_file(folder: str) -> SpoolFile:
 
 
 def _format_key(key: Any) -> str:
-    """Return the key of an example as text; SourceError if it is invalid."""
+    """Return the key of an example as a string; SourceError if it is invalid."""
     if isinstance(key, bytes):
         key = key.decode("utf-8", "surrogateescape")
     # Any integer, also one of numpy; a bool is hardly meant as a key.

@@ -60,7 +60,7 @@ class ExampleSummary:
         features = _parse_signature(signature)
         decoded_sizes = [compute_decoded_size(feature) for feature in features]
         self.decoded_bytes += sum(feature_size for feature_size in decoded_sizes if feature_size is not None)
-        # Values whose feature does not determine their size, such as texts, count as the bytes of the record.
+        # Values whose feature does not determine their size, such as strings, count as the bytes of the record.
         if None in decoded_sizes:
             self.decoded_bytes += size
         # Most records have the features of the one before.

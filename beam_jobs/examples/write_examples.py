@@ -273,7 +273,7 @@ def _parse_size_argument(size: int | str) -> int:
 
 
 def _parse_shares(split: str) -> SplitShares:
-    """Return the shares of splits that a text has, or the one split that it names."""
+    """Return the shares of splits that a string has, or the one split that it names."""
     return SplitShares.parse(split if "=" in split else f"{split}=1")
 
 

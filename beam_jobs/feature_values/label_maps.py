@@ -1,7 +1,7 @@
 """Label maps of a user's examples: arrays of classes, or PNGs, stored so that every reader returns the same classes.
 
 A grey PNG with the bits of the feature's dtype is stored as it is. Palette indices, and grey values of other bits, are written to
-such a PNG: index 20 is class 20, whatever its colour is.
+a PNG of this form: index 20 is class 20, whatever its colour is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         value: integers [height, width] or [height, width, 1], or the bytes of a grey or palette PNG.
 
     Raises:
-        FeatureError: the value is neither such an array nor such a PNG, or a class does not fit the feature's dtype.
+        FeatureError: the value has neither form, or a class does not fit the feature's dtype.
     """
     if isinstance(value, bytes):
         classes = decode_label_map(feature, value)

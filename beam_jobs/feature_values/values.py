@@ -112,7 +112,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         )
     shape = inferred.shape if nested_shape is None else nested_shape
     _check_shape(feature, shape)
-    # An empty text of a scalar feature is a value.
+    # An empty string of a scalar feature is a value.
     is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
     return dataclasses.replace(feature, shape=shape), make_empty_list(feature) if is_empty_list else stored
 

@@ -77,7 +77,7 @@ class ImageConverter(InputConverter):
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
-        # A pack has one text or value for all its records if they share it; numpy adds it to each.
+        # A pack has a single value for all its records if they share it; numpy adds its size to each.
         sizes = np.zeros(len(pack.keys), np.int64)
         if pack.features:
             # The JSON of all features, which has digests in place of bytes; these are added below.

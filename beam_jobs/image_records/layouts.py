@@ -199,10 +199,11 @@ def _check_one_size(summary: ImageSummary) -> None:
     """Raise SourceError if images of layout raw differ in size."""
     if len(summary.examples) < 2:
         return
-    (shape, first), (other_shape, other) = summary.examples
+    (shape, first_key), (other_shape, other_key) = summary.examples
     raise SourceError(
-        f"{other} is {' x '.join(map(str, other_shape))} (height, width, channels), but {first} is {' x '.join(map(str, shape))}."
-        " Layout raw needs images of one size: resize them, or use --layout imagenet, which keeps the size of each."
+        f"{other_key} is {' x '.join(map(str, other_shape))} (height, width, channels), but {first_key} is"
+        f" {' x '.join(map(str, shape))}. Layout raw needs images of one size: resize them, or use --layout imagenet, which keeps"
+        " the size of each."
     )
 
 

@@ -35,7 +35,7 @@ class Pixels(Payload):
         The shape is `idx:HxW` or `idx:HxWxC`, with another order of axes in place of `idx`.
         """
         del crc32
-        # Datasets store hashes of these texts, so they must not change; `idx` is the format of files with rows first.
+        # Datasets store hashes of these strings, so they must not change; `idx` is the format of files with rows first.
         order = "idx" if self.order == ROWS_FIRST else self.order
         return f"{order}:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
 

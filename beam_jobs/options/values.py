@@ -52,7 +52,7 @@ class SplitShares:
         """Parse `train=0.9,validation=0.1`.
 
         Raises:
-            UsageError: the text is not of that form, a name is invalid or repeated, a share is 0, or they do not add up to 1.
+            UsageError: `text` has another form, a name is invalid or repeated, a share is 0, or they do not add up to 1.
         """
         shares: dict[str, Fraction] = {}
         for part in text.split(","):
@@ -108,7 +108,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Parse a count such as `100` or a share such as `0.5%`; UsageError if the text is neither."""
+        """Parse a count such as `100` or a share such as `0.5%`; UsageError if `text` is neither."""
         is_percentage = text.strip().endswith("%")
         number: Fraction | None
         try:
@@ -132,7 +132,7 @@ def parse_size(text: str) -> int:
     """Parse a size in bytes such as `100MB` (10^6), `64MiB` (2^20) or `5000000`.
 
     Raises:
-        UsageError: the text is not a size, or the size is less than one byte.
+        UsageError: `text` is not a size, or the size is less than one byte.
     """
     match = _SIZE.fullmatch(text.strip())
     unit = _UNITS.get(match[2].upper()) if match else None
@@ -148,7 +148,7 @@ DEFAULT_BUDGET = Budget(share=Fraction(1, 100))
 
 
 def _parse_fraction(text: str) -> Fraction:
-    """Return the number in a share or a count, 0 or more; ValueError if the text is not a number, ZeroDivisionError for 1/0."""
+    """Return the number in a share or a count, 0 or more; ValueError if `text` is not a number, ZeroDivisionError for 1/0."""
     if not _NUMBER.fullmatch(text.strip()):
         raise ValueError(f"{text!r} is not a number")
     return Fraction(text)

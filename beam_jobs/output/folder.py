@@ -230,7 +230,7 @@ def _offer_append(can_append: bool) -> str:
 
 
 def _counts_as_empty(entry: Entry) -> bool:
-    """Return whether a folder may have an entry and count as empty: an unfinished file, or a folder of only such entries."""
+    """Return whether a folder may have an entry and count as empty: an unfinished file, or a folder with nothing else."""
     if entry.is_folder:
         return all(_counts_as_empty(inner) for inner in storage_for(entry.path).list(entry.path))
     return entry.name.startswith(TEMPORARY_PREFIX)

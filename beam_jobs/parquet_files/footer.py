@@ -38,16 +38,16 @@ class ColumnChunk(NamedTuple):
         column: name of the column in the schema; for a field of a struct, the name of the struct.
         start: offset of its first page in the file.
         size: bytes of its pages.
-        values: number of its values, including nulls.
+        value_count: number of its values, including nulls.
         kind: physical type, such as 6 for arrays of bytes.
         width: bytes of a value of fixed size; 0 for other types.
-        is_encrypted: whether it cannot be read without a key; then start, size and values are 0.
+        is_encrypted: whether it cannot be read without a key; then start, size and value_count are 0.
     """
 
     column: str
     start: int
     size: int
-    values: int
+    value_count: int
     kind: int
     width: int
     is_encrypted: bool
@@ -57,11 +57,11 @@ class RowGroup(NamedTuple):
     """A row group.
 
     Attributes:
-        rows: number of its rows.
+        row_count: number of its rows.
         chunks: a chunk of each column.
     """
 
-    rows: int
+    row_count: int
     chunks: tuple[ColumnChunk, ...]
 
     @property
@@ -80,9 +80,9 @@ class Footer(NamedTuple):
     groups: tuple[RowGroup, ...]
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Number of rows of the file."""
-        return sum(group.rows for group in self.groups)
+        return sum(group.row_count for group in self.groups)
 
 
 def read_footer(path: str, size: int) -> Footer:
@@ -133,24 +133,26 @@ def _parse_footer(data: bytes, size: int) -> Footer:
     `size` is that of the file, in which all columns must lie.
     """
     metadata, _ = read_struct(data)
-    rows, elements = _get_field(metadata, _NUM_ROWS, int), _get_field(metadata, _SCHEMA, list)
+    row_count, elements = _get_field(metadata, _NUM_ROWS, int), _get_field(metadata, _SCHEMA, list)
     # The first is the root. Elements without children are columns; the others are structs.
     leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(_NUM_CHILDREN)]
     groups = tuple(_parse_group(group, leaves, size) for group in _get_field(metadata, _ROW_GROUPS, list))
-    rows_of_groups = sum(group.rows for group in groups)
-    if rows_of_groups != rows:
-        raise ThriftError(f"its row groups have {count_text(rows_of_groups, 'row')}, and it counts {rows:,}")
+    total = sum(group.row_count for group in groups)
+    if total != row_count:
+        raise ThriftError(f"its row groups have {count_text(total, 'row')}, and it counts {row_count:,}")
     return Footer(groups)
 
 
 def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
     """Return a row group, with a chunk for each leaf of the schema, in a file of `size` bytes; ThriftError if it is damaged."""
-    rows, columns = _get_field(group, _GROUP_NUM_ROWS, int), _get_field(group, _COLUMNS, list)
-    if rows < 0:
-        raise ThriftError(f"the number of rows of a row group is negative: {rows}")
+    row_count, columns = _get_field(group, _GROUP_NUM_ROWS, int), _get_field(group, _COLUMNS, list)
+    if row_count < 0:
+        raise ThriftError(f"the number of rows of a row group is negative: {row_count}")
     if len(columns) != len(leaves):
         raise ThriftError(f"a row group has {count_text(len(columns), 'column')}, and its schema {len(leaves)}")
-    return RowGroup(rows, tuple(_parse_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True)))
+    return RowGroup(
+        row_count, tuple(_parse_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True))
+    )
 
 
 def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
@@ -163,8 +165,10 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
         # With a separate key the metadata are encrypted, too; with the key of a footer in plain text they are not.
         path = column_key.get(_KEY_PATH_IN_SCHEMA) if isinstance(column_key, dict) else None
         path = path or (metadata.get(_PATH_IN_SCHEMA) if isinstance(metadata, dict) else None) or [leaf.get(_NAME, b"")]
-        return ColumnChunk(_decode_name(path), start=0, size=0, values=0, kind=kind, width=width, is_encrypted=True)
-    path, values = _get_field(metadata, _PATH_IN_SCHEMA, list), _get_field(metadata, _NUM_VALUES, int)
+        return ColumnChunk(
+            _decode_name(path), start=0, size=0, value_count=0, kind=kind, width=width, is_encrypted=True
+        )
+    path, value_count = _get_field(metadata, _PATH_IN_SCHEMA, list), _get_field(metadata, _NUM_VALUES, int)
     start, length = _get_field(metadata, _DATA_PAGE_OFFSET, int), _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
     dictionary_start = metadata.get(_DICTIONARY_PAGE_OFFSET) if isinstance(metadata, dict) else None
     # Some writers put 0 for no dictionary; Arrow's puts 0 for the data pages of a column without rows.
@@ -172,7 +176,7 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
         start = min(start or dictionary_start, dictionary_start)
     if length and (start < len(_MAGIC) or length < 0 or start + length > size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
-    return ColumnChunk(_decode_name(path), start, length, values, kind, width, is_encrypted=False)
+    return ColumnChunk(_decode_name(path), start, length, value_count, kind, width, is_encrypted=False)
 
 
 def _decode_name(path: Any) -> str:

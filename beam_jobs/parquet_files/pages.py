@@ -47,11 +47,11 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
     """
     # 0 if values vary in size: then `largest` becomes the estimate of the worst page.
     fixed_bytes = _find_fixed_bytes(chunk)
-    largest, dictionary_bytes, values_read = fixed_bytes, 0, 0
+    largest, dictionary_bytes, read_count = fixed_bytes, 0, 0
     headers = _HeaderReader(path, chunk)
     # The headers are read even if the width is fixed, since each page's size is checked.
     position, end = chunk.start, chunk.start + chunk.size
-    while position < end and values_read < chunk.values:
+    while position < end and read_count < chunk.value_count:
         header, page_start = headers.read(position)
         kind, size, packed = (header.get(field) for field in (_TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE))
         if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
@@ -67,10 +67,10 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
         if kind == _DICTIONARY:
             dictionary_bytes = size
         elif kind in (_DATA, _DATA_V2):
-            values, encoding = _parse_data_header(header, kind)
-            values_read += values
+            value_count, encoding = _parse_data_header(header, kind)
+            read_count += value_count
             if not fixed_bytes:
-                largest = max(largest, _estimate_bytes(size, values, encoding, dictionary_bytes))
+                largest = max(largest, _estimate_bytes(size, value_count, encoding, dictionary_bytes))
         position = page_start + packed
     return largest
 
@@ -82,12 +82,12 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
     return chunk.width if chunk.kind == _FIXED else _NUMBER_BYTES
 
 
-def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int) -> int:
+def _estimate_bytes(size: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
     """Return the number of bytes of a value of varying length in a data page: the average, or else a bound.
 
     Args:
         size: unpacked bytes of the page.
-        values: number of values in the page.
+        value_count: number of values in the page.
         encoding: Parquet's number of the encoding of the values.
         dictionary_bytes: unpacked bytes of the column's dictionary; 0 without one.
     """
@@ -95,7 +95,7 @@ def _estimate_bytes(size: int, values: int, encoding: Any, dictionary_bytes: int
         # All values may be the longest of the dictionary.
         return dictionary_bytes
     # With any other encoding, such as prefix compression, each value may be as long as the page.
-    return -(-size // values) if encoding in _PLAIN and values > 0 else size
+    return -(-size // value_count) if encoding in _PLAIN and value_count > 0 else size
 
 
 def _parse_data_header(header: Struct, kind: int) -> tuple[int, Any]:
@@ -103,9 +103,9 @@ def _parse_data_header(header: Struct, kind: int) -> tuple[int, Any]:
     is_v2 = kind == _DATA_V2
     data_header = header.get(_DATA_PAGE_HEADER_V2 if is_v2 else _DATA_PAGE_HEADER)
     data_header = data_header if isinstance(data_header, dict) else {}
-    values = data_header.get(_NUM_VALUES)
+    value_count = data_header.get(_NUM_VALUES)
     encoding = data_header.get(_ENCODING_V2 if is_v2 else _ENCODING)
-    return values if isinstance(values, int) and values > 0 else 0, encoding
+    return value_count if isinstance(value_count, int) and value_count > 0 else 0, encoding
 
 
 class _HeaderReader:

@@ -52,16 +52,16 @@ class ParquetReader:
                 known.
             SourceError: a column is encrypted, or a page is too large.
         """
-        batch_rows = self._count_batch_rows(group, names, max_rows)
-        rows_read, expected = 0, self.footer.groups[group].rows
-        for batch in self._read(group, names, batch_rows):
-            rows_read += batch.num_rows
-            if rows_read > expected:
+        batch_row_count = self._count_batch_rows(group, names, max_rows)
+        read_count, expected_count = 0, self.footer.groups[group].row_count
+        for batch in self._read(group, names, batch_row_count):
+            read_count += batch.num_rows
+            if read_count > expected_count:
                 break
             yield batch
-        if rows_read != expected:
-            got = "more rows" if rows_read > expected else count_text(rows_read, "row")
-            raise make_damage_error(self._path, f"row group {group} has {got} (expected {expected:,})")
+        if read_count != expected_count:
+            got = "more rows" if read_count > expected_count else count_text(read_count, "row")
+            raise make_damage_error(self._path, f"row group {group} has {got} (expected {expected_count:,})")
 
     def check(self, group: int, names: Sequence[str], max_rows: int) -> None:
         """Read the columns of a row group, only to raise what `read_batches` raises."""
@@ -80,10 +80,12 @@ class ParquetReader:
                 row_bytes += estimate_value_bytes(self._path, chunk)
         return max(1, min(max_rows, _BATCH_BYTES // max(1, row_bytes)))
 
-    def _read(self, group: int, names: Sequence[str], batch_rows: int) -> Iterator[Any]:
+    def _read(self, group: int, names: Sequence[str], batch_row_count: int) -> Iterator[Any]:
         """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged column."""
         try:
-            yield from self._file.iter_batches(batch_rows, row_groups=[group], columns=list(names), use_threads=False)
+            yield from self._file.iter_batches(
+                batch_row_count, row_groups=[group], columns=list(names), use_threads=False
+            )
         except MemoryError:
             # Some of pyarrow's exceptions are MemoryErrors, and the file is not to blame.
             raise
@@ -92,7 +94,7 @@ class ParquetReader:
                 raise _make_read_error(self._path, error, f"column {names[0]!r}: ") from None
             # pyarrow does not name the column, so each is read again.
             for name in names:
-                for _ in self._read(group, [name], batch_rows):
+                for _ in self._read(group, [name], batch_row_count):
                     pass
             raise _make_read_error(self._path, error) from None
 
@@ -113,7 +115,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
     with open_ranged(path, size) as raw:
         try:
             file = parquet.ParquetFile(raw, pre_buffer=False, page_checksum_verification=True)
-            groups, rows = file.metadata.num_row_groups, file.metadata.num_rows
+            group_count, row_count = file.metadata.num_row_groups, file.metadata.num_rows
             reader = ParquetReader(path, footer, file)
         except MemoryError:
             # Some of pyarrow's exceptions are MemoryErrors, and the file is not to blame.
@@ -122,9 +124,10 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
             raise SourceError(f"{path}: the name of a column is not UTF-8. Rename the column.") from None
         except (pyarrow.ArrowException, OSError) as error:
             raise _make_read_error(path, error) from None
-        if (groups, rows) != (len(footer.groups), footer.rows):
+        if (group_count, row_count) != (len(footer.groups), footer.row_count):
             raise make_damage_error(
-                path, f"pyarrow finds {count_text(groups, 'row group')} of {count_text(rows, 'row')} in its footer"
+                path,
+                f"pyarrow finds {count_text(group_count, 'row group')} of {count_text(row_count, 'row')} in its footer",
             )
         yield reader
 
@@ -132,7 +135,7 @@ def open_parquet(path: str, size: int) -> Iterator[ParquetReader]:
 def _make_read_error(path: str, error: Exception, origin: str = "") -> CorruptionError | SourceError:
     """Return the error for an error of pyarrow: SourceError if pyarrow does not support the file, else CorruptionError.
 
-    `origin` is the text before the reason that names the column, if it is known.
+    `origin` precedes the reason, and names the column if it is known.
     """
     reason = f"{origin}{one_line(error)}"
     if isinstance(error, pyarrow.ArrowNotImplementedError):

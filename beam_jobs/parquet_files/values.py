@@ -73,7 +73,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
 
     Args:
         column: an array of pyarrow of a type for which `is_supported_type` or `is_list` is true, or of chats.
-        as_text: whether dates, times and decimals become text; otherwise dates, times and whole decimals become numbers.
+        as_text: whether dates, times and decimals become strings; otherwise dates, times and whole decimals become numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """
     while types.is_dictionary(column.type) or isinstance(column.type, pyarrow.BaseExtensionType):
@@ -159,7 +159,7 @@ def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
 
 
 def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
-    """Return bytes as text; what is not UTF-8 becomes U+FFFD with `replace_invalid`, otherwise the value is unreadable."""
+    """Return bytes as a string; what is not UTF-8 becomes U+FFFD with `replace_invalid`, otherwise the value is unreadable."""
     try:
         return value.decode("utf-8", "replace" if replace_invalid else "strict")
     except UnicodeDecodeError as error:
@@ -167,10 +167,10 @@ def _decode_text(value: bytes, replace_invalid: bool) -> str | UnreadableValue:
 
 
 def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int | None:
-    """Return a decimal as text, or with `as_text` false as an int if it is whole; None for null."""
+    """Return a decimal as a string, or with `as_text` false as an int if it is whole; None for null."""
     if value is None:
         return None
-    # A whole number is exact as an int. A fraction stays text, which the caller parses.
+    # A whole number is exact as an int. A fraction stays a string, which the caller parses.
     return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
 
 
@@ -188,7 +188,7 @@ def _format_times(column: Any) -> list[Any]:
 def _format_time(text: str) -> str | UnreadableValue:
     """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if it lies beyond the years of dates.
 
-    In place of such a time, pyarrow writes `<value out of range: ...>`.
+    In place of a time beyond them, pyarrow writes `<value out of range: ...>`.
     """
     if text.startswith("<"):
         return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")

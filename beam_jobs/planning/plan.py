@@ -28,7 +28,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 
 # Parts of buckets in a shard: its ends are off by at most half a part, 3 % of the shard.
 _SHARD_BUCKETS = 16
-# Fewest records of a shard that begins inside a bucket: shuffled records are spread evenly in it, so sizes of such shards vary by
+# Fewest records of a shard that begins inside a bucket: shuffled records are spread evenly in it, so sizes of these shards vary by
 # 6 %.
 _EVEN_RECORDS = 256
 _BUCKETS = 1 << BUCKET_BITS
@@ -42,12 +42,12 @@ class SplitPlan:
     """The shards of one split.
 
     Attributes:
-        records: number of planned records.
+        record_count: number of planned records.
         estimated_bytes: estimated total size of the shards, in bytes.
         starts: first position of each shard but the first, ascending.
     """
 
-    records: int
+    record_count: int
     estimated_bytes: int
     starts: tuple[int, ...]
 
@@ -63,7 +63,7 @@ class SplitPlan:
     @property
     def group_width(self) -> int:
         """Number of neighbouring shards in a group: as many as hold about 64,000 references, from 1 to 64."""
-        return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.records))
+        return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.record_count))
 
     def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
         """Return the index of the shard that holds each of the positions: intp [n] for uint64 [n]."""
@@ -76,7 +76,7 @@ class Plan:
 
     Attributes:
         splits: plans of the splits by name.
-        files: number of planned inputs: files, documents or records.
+        input_count: number of planned inputs: files, documents or records.
         bytes: total size of the inputs.
         fingerprint: digest of all keys and sizes, which does not depend on their order.
         suffix: ending of the shards' names.
@@ -84,7 +84,7 @@ class Plan:
     """
 
     splits: dict[str, SplitPlan]
-    files: int
+    input_count: int
     bytes: int
     fingerprint: str
     suffix: str = PLAIN_SUFFIX
@@ -146,16 +146,16 @@ def make_plan(
     if not tally.splits:
         raise SourceError(f"{options.input}: no files to convert, or only empty ones. Check the path.")
     buckets_by_split = {split: tally.add_up_buckets(split) for split in tally.splits}
-    inputs = sum(int(buckets.records.sum()) for buckets in buckets_by_split.values())
+    input_count = sum(int(buckets.records.sum()) for buckets in buckets_by_split.values())
     empty_splits = set(options.split.shares if options.split else ()) - set(buckets_by_split)
     if empty_splits:
         raise SourceError(
-            f"--split: no record falls into {', '.join(sorted(empty_splits))}; the input has {inputs}. Give it a larger share,"
-            " or add records."
+            f"--split: no record falls into {', '.join(sorted(empty_splits))}; the input has {input_count}. Give it a larger"
+            " share, or add records."
         )
     plans = {}
     for split, buckets in buckets_by_split.items():
-        records = int(buckets.records.sum())
+        record_count = int(buckets.records.sum())
         sizes = _estimate_sizes(buckets, ratios.get(split, 1.0), overhead, (omitted or {}).get(split))
         size = int(sizes.sum())
         count = options.num_shards or _choose_shard_count(size, options)
@@ -164,9 +164,9 @@ def make_plan(
         if options.shuffle and count * 4 > _BUCKETS:
             starts, sizes = _divide_buckets(buckets, sizes, split, count)
         first_buckets = cut_buckets(sizes, count)
-        _check_count(split, records, len(first_buckets) + 1, options)
-        plans[split] = SplitPlan(records, size, tuple(starts[first_buckets].tolist()))
-    return Plan(plans, inputs, tally.bytes, tally.fingerprint)
+        _check_count(split, record_count, len(first_buckets) + 1, options)
+        plans[split] = SplitPlan(record_count, size, tuple(starts[first_buckets].tolist()))
+    return Plan(plans, input_count, tally.bytes, tally.fingerprint)
 
 
 def _estimate_sizes(
@@ -178,8 +178,8 @@ def _estimate_sizes(
     if omitted is None:
         return sizes
     # The positions of omitted records are unknown here; assume that they are spread like the records that remain.
-    omitted_records, omitted_bytes = omitted
-    omitted_share = (omitted_bytes * ratio + omitted_records * (overhead + FRAME_BYTES)) / int(sizes.sum())
+    omitted_count, omitted_bytes = omitted
+    omitted_share = (omitted_bytes * ratio + omitted_count * (overhead + FRAME_BYTES)) / int(sizes.sum())
     # Both shares are estimates, so the omitted one may exceed the whole.
     remaining: npt.NDArray[np.int64] = np.rint(sizes * max(0.0, 1 - omitted_share)).astype(np.int64)
     return remaining
@@ -208,8 +208,8 @@ def _divide_buckets(
     # Each bucket is divided into 2**bits parts.
     bits = ((count * _SHARD_BUCKETS - 1) >> BUCKET_BITS).bit_length()
     # Records if all buckets had as few as the emptiest; a bucket without records is not listed.
-    fewest_records = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
-    if fewest_records < count * _EVEN_RECORDS:
+    lowest_record_count = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
+    if lowest_record_count < count * _EVEN_RECORDS:
         raise UsageError(
             f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.records.sum()), 'record')} (expected"
             f" {count_text(_BUCKETS // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
@@ -218,24 +218,24 @@ def _divide_buckets(
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
     starts = (buckets.starts[:, None] + steps).ravel()
     # The remainder of the division is added to the first part.
-    divided = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
-    divided[:, 0] += sizes & ((1 << bits) - 1)
-    return starts, divided.ravel()
+    part_sizes = np.repeat((sizes >> bits)[:, None], 1 << bits, axis=1)
+    part_sizes[:, 0] += sizes & ((1 << bits) - 1)
+    return starts, part_sizes.ravel()
 
 
-def _check_count(split: str, records: int, count: int, options: ConvertOptions) -> None:
+def _check_count(split: str, record_count: int, count: int, options: ConvertOptions) -> None:
     """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number, or not a multiple of
-    `shards_multiple_of`; `split` and its number of `records` are for the message.
+    `shards_multiple_of`; `split` and its `record_count` are for the message.
     """
     requested, multiple = options.num_shards, options.shards_multiple_of
     if requested and count < requested:
         raise UsageError(
-            f"--num-shards is {requested}, but split {split} of {count_text(records, 'record')} fills {count} of them at most"
-            " without an empty one. Ask for fewer."
+            f"--num-shards is {requested}, but split {split} of {count_text(record_count, 'record')} fills {count} of them at"
+            " most without an empty one. Ask for fewer."
         )
     if count % multiple:
         raise UsageError(
-            f"--shards-multiple-of is {multiple}, but split {split} of {count_text(records, 'record')} fills"
+            f"--shards-multiple-of is {multiple}, but split {split} of {count_text(record_count, 'record')} fills"
             f" {count_text(count, 'shard')}. Ask for a smaller multiple."
         )
 

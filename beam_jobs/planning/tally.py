@@ -178,7 +178,7 @@ class Tally:
 
 
 def is_fingerprint(text: str) -> bool:
-    """Return whether a text has the form of a fingerprint."""
+    """Return whether a string has the form of a fingerprint."""
     return _FINGERPRINT.fullmatch(text) is not None
 
 
@@ -196,8 +196,8 @@ def _make_equal_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text
 
 def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
     """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; with fewer than 256 records, for each."""
-    run_records = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
-    runs, megabytes = np.arange(len(sizes)) // run_records, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
+    run_length = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
+    runs, megabytes = np.arange(len(sizes)) // run_length, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
     firsts = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
     counts = np.diff(firsts, append=len(sizes))

@@ -77,25 +77,25 @@ class InputFacts:
 
 
 def list_warnings(
-    facts: InputFacts, counts: InputCounts, records: Mapping[str, int], known_names: Set[str] | None
+    facts: InputFacts, counts: InputCounts, record_counts: Mapping[str, int], known_names: Set[str] | None
 ) -> dict[str, str]:
     """Return the warnings by kind, in the order in which they are printed.
 
     Args:
         facts: facts about the input.
         counts: counts of the listing.
-        records: number of records by split.
+        record_counts: number of records by split.
         known_names: classes of the dataset that an append adds to, whose records may be of other splits and classes; None if this
             is not an append.
     """
     lines = _describe_notes(counts.notes)
-    lines |= _warn_of_captions(counts, sum(records.values()))
+    lines |= _warn_of_captions(counts, sum(record_counts.values()))
     names = set(facts.classes).union(*counts.classes.values())
     if not facts.is_ordered:
         lines |= _warn_of_similar_names(names, known_names or frozenset())
     if known_names is None:
         lines |= _warn_of_folders(facts, names)
-        lines |= _warn_of_splits(facts, counts.classes, records)
+        lines |= _warn_of_splits(facts, counts.classes, record_counts)
     return lines
 
 
@@ -149,17 +149,17 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
     return lines
 
 
-def _warn_of_captions(counts: InputCounts, records: int) -> dict[str, str]:
+def _warn_of_captions(counts: InputCounts, record_count: int) -> dict[str, str]:
     """Return a warning if the texts of samples look like captions instead of classes; otherwise an empty dict."""
-    samples, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
+    sample_count, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
     # Captions hardly repeat: there are more than half as many of them as records.
-    if not samples or 2 * len(names) <= records:
+    if not sample_count or 2 * len(names) <= record_count:
         return {}
     # Classes of fewer than 100 records may not repeat either; then only names of several words are taken for captions.
-    if records < _MANY_SAMPLES and sum(" " in name for name in names) * 2 < len(names):
+    if record_count < _MANY_SAMPLES and sum(" " in name for name in names) * 2 < len(names):
         return {}
     return {
-        notes.TEXT_CLASSES: f"the .txt of {count_text(samples, 'sample')} was taken for its class, which makes"
+        notes.TEXT_CLASSES: f"the .txt of {count_text(sample_count, 'sample')} was taken for its class, which makes"
         f" {count_text(len(names), 'class', 'classes')}; if these are captions, pass --unlabelled to store them so"
     }
 
@@ -182,7 +182,7 @@ def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dic
 
 
 def _show_distinct(name: str) -> str:
-    """Return a name as a text that differs visibly for similar names.
+    """Return a name as a string that differs visibly for similar names.
 
     A name with repeated or outer blanks has all its blanks escaped, since wrapping drops blanks at the ends of lines. It is shown
     in ASCII, and so is a name with letters that have several forms in Unicode.
@@ -198,7 +198,7 @@ def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str
         return {}
     lines, ordered_names = {}, sorted(names)
     file_folders = [name for name in ordered_names if name.lower() in _KINDS_OF_FILES]
-    # One of many classes may be called "mask" or "label"; several such classes, or no other class, are suspicious.
+    # One of many classes may be called "mask" or "label"; several classes of these names, or no other class, are suspicious.
     if len(file_folders) > 1 or file_folders == ordered_names:
         lines["folders_of_files"] = (
             f"{_describe_folders(file_folders)} taken for {_pluralize(file_folders)}; if that is wrong, pass --input"
@@ -211,7 +211,7 @@ def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str
             f" validation and test, or pass --input DIR/{split_folders[-1]}"
         )
     if all(map(is_integer_label, ordered_names)) and not facts.is_ordered:
-        # The labels are the indices in the order of the texts, in which "10" comes before "2".
+        # The labels are the indices in the order of the names as strings, in which "10" comes before "2".
         label = next((label for label, name in enumerate(ordered_names) if str(label) != name), None)
         if label is not None:
             lines["numeric_folders"] = (
@@ -229,30 +229,32 @@ def _pluralize(names: Sequence[str]) -> str:
     return "classes" if len(names) > 1 else "a class"
 
 
-def _warn_of_splits(facts: InputFacts, classes: Mapping[str, set[str]], records: Mapping[str, int]) -> dict[str, str]:
+def _warn_of_splits(
+    facts: InputFacts, classes: Mapping[str, set[str]], record_counts: Mapping[str, int]
+) -> dict[str, str]:
     """Return warnings about splits without records, and classes that only one split has."""
     lines = {}
-    if empty_splits := sorted(facts.splits - records.keys()):
+    if empty_splits := sorted(facts.splits - record_counts.keys()):
         lines["empty_splits"] = (
             f"no record in {_join_names(empty_splits)}, although files or folders of the input are named so; add records, or remove"
             " them"
         )
-    if len(records) > 1:
-        classes_by_split = {split: classes.get(split, set()) for split in sorted(records)}
-        texts = []
+    if len(record_counts) > 1:
+        classes_by_split = {split: classes.get(split, set()) for split in sorted(record_counts)}
+        descriptions = []
         for split, names in classes_by_split.items():
             other_classes = (classes_by_split[other] for other in classes_by_split if other != split)
             unique_names = names.difference(*other_classes)
             if unique_names:
-                texts.append(f"{count_text(len(unique_names))} in {split} ({_join_names(sorted(unique_names))})")
-        if texts:
+                descriptions.append(f"{count_text(len(unique_names))} in {split} ({_join_names(sorted(unique_names))})")
+        if descriptions:
             lines["classes_of_one_split"] = (
-                f"classes that only one split has: {', '.join(texts)}; add records of them, or correct their names"
+                f"classes that only one split has: {', '.join(descriptions)}; add records of them, or correct their names"
             )
     return lines
 
 
 def _join_names(names: Iterable[str]) -> str:
-    """Return the first names as a text, with "..." for more of them; bytes in file names that are not UTF-8 are escaped."""
+    """Return the first names as one string, with "..." for more of them; bytes in file names that are not UTF-8 are escaped."""
     all_names = [name.encode(errors="backslashreplace").decode() for name in names]
     return ", ".join(all_names[:_MAX_SHOWN]) + (", ..." if len(all_names) > _MAX_SHOWN else "")

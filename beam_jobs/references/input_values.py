@@ -52,7 +52,7 @@ def _fit(feature: Feature, value: Any) -> Any:
 
 
 def _encode_text(value: Any) -> Any:
-    """Encode text, including text in lists, as UTF-8; return other values unchanged."""
+    """Encode a string, or the strings in a list, as UTF-8; return other values unchanged."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
     return [_encode_text(element) for element in value] if isinstance(value, (list, tuple)) else value
@@ -81,7 +81,7 @@ def _check_range(feature: Feature, stored: Any) -> None:
 
 
 def count_bytes(value: Any) -> int:
-    """Return the size in bytes of a value of bytes or a `RangedMap`, summed over a list; 0 for text and numbers."""
+    """Return the size in bytes of a value of bytes or a `RangedMap`, summed over a list; 0 for strings and numbers."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):

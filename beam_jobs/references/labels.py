@@ -71,28 +71,28 @@ def make_integer_labels(names: Iterable[str]) -> Labels:
 
 
 def is_integer_label(text: str) -> bool:
-    """Return whether a text is a whole number without sign and leading zeros."""
+    """Return whether a string is a whole number without sign and leading zeros."""
     return _INTEGER.fullmatch(text) is not None
 
 
 def is_below(integer_label: str, limit: int) -> bool:
-    """Return whether an integer label is less than a limit; int() rejects texts of over 4,300 digits."""
+    """Return whether an integer label is less than a limit; int() rejects strings of over 4,300 digits."""
     return len(integer_label) <= len(str(limit)) and int(integer_label) < limit
 
 
-def check_classes(largest: int, occurring: int, origin: str, fix: str = _FIX) -> None:
+def check_classes(largest: int, label_count: int, origin: str, fix: str = _FIX) -> None:
     """Raise SourceError if integer labels make more than 10,000 classes, at least 99 % of them empty: they may be years or ids.
 
     Args:
         largest: the largest label that occurs.
-        occurring: number of different labels.
+        label_count: number of different labels that occur.
         origin: file and line of the largest label, or the input.
         fix: sentence that ends the message.
     """
-    if largest >= _MANY_CLASSES and occurring * _CLASSES_PER_LABEL <= largest:
+    if largest >= _MANY_CLASSES and label_count * _CLASSES_PER_LABEL <= largest:
         raise SourceError(
             f"{origin}: label {largest} makes {count_text(largest + 1, 'class', 'classes')}, as whole numbers are labels"
-            f" themselves, but {occurring:,} different labels occur. {fix}"
+            f" themselves, but {label_count:,} different labels occur. {fix}"
         )
 
 
@@ -102,7 +102,7 @@ def is_class_name(name: str) -> bool:
 
 
 def is_utf8(name: str) -> bool:
-    """Return whether UTF-8 can encode a text: it has no lone surrogates."""
+    """Return whether UTF-8 can encode a name: it has no lone surrogates."""
     try:
         name.encode()
     except UnicodeEncodeError:

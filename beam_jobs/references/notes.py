@@ -38,11 +38,11 @@ class NotesOfKind(NamedTuple):
     """Notes of one kind.
 
     Attributes:
-        inputs: number of inputs.
+        input_count: number of inputs.
         examples: distinct examples, the first `MAX_EXAMPLES` in sorted order.
     """
 
-    inputs: int
+    input_count: int
     examples: tuple[str, ...]
 
 
@@ -71,7 +71,7 @@ class Notes:
 
     def count(self, kind: str) -> int:
         """Return the number of inputs of a kind."""
-        return self.kinds[kind].inputs if kind in self.kinds else 0
+        return self.kinds[kind].input_count if kind in self.kinds else 0
 
     def _add(self, kind: str, notes: NotesOfKind) -> None:
         """Add the inputs and examples of other notes of a kind."""
@@ -79,4 +79,4 @@ class Notes:
         examples = previous.examples
         if not {*notes.examples} <= {*examples}:
             examples = tuple(sorted({*examples, *notes.examples})[:MAX_EXAMPLES])
-        self.kinds[kind] = NotesOfKind(previous.inputs + notes.inputs, examples)
+        self.kinds[kind] = NotesOfKind(previous.input_count + notes.input_count, examples)

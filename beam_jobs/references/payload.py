@@ -49,10 +49,10 @@ class Payload:
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return (kind, features): the texts that this payload adds to the hash that identifies an input.
+        """Return (kind, features): the strings that this payload adds to the hash that identifies an input.
 
-        The kind says how the bytes become a record; for bytes that describe themselves it is only their CRC-32. Either text may be
-        empty. The hashes are stored in datasets, so these texts must not change.
+        The kind says how the bytes become a record; for bytes that describe themselves it is only their CRC-32. Either string may
+        be empty. The hashes are stored in datasets, so these strings must not change.
 
         Args:
             crc32: CRC-32 of the bytes, or None if it is unknown.
@@ -65,7 +65,7 @@ SELF_DESCRIBING = Payload()
 
 
 def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
-    """Return features as the text of a JSON object in their order, with NaN as Python writes it; empty without features.
+    """Return features as JSON: an object in their order, with NaN as Python writes it; an empty string without features.
 
     Args:
         features: values by name; values of NumPy become lists and numbers, bytes become a digest.

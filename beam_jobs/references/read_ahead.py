@@ -16,7 +16,7 @@ def read_ahead(
     items: Iterable[_Item],
     read: Callable[[_Item], _Content],
     size_of: Callable[[_Item], int],
-    threads: int,
+    thread_count: int,
     ahead_bytes: int = AHEAD_BYTES,
 ) -> Iterator[tuple[_Item, _Content]]:
     """Yield items, in order, with the results of `read`, which runs in threads.
@@ -25,15 +25,15 @@ def read_ahead(
         items: items, taken as they are needed.
         read: function that reads the content of an item.
         size_of: function that returns the bytes of an item's content.
-        threads: number of threads; also the most items that are read ahead.
+        thread_count: number of threads; also the most items that are read ahead.
         ahead_bytes: most bytes that are read ahead, except for a single item that is larger.
     """
     pending: collections.deque[tuple[_Item, Future[_Content]]] = collections.deque()
     pending_bytes = 0
-    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-read") as pool:
+    with ThreadPoolExecutor(thread_count, thread_name_prefix="tpudata-read") as pool:
         try:
             for next_item in items:
-                while pending and (len(pending) >= threads or pending_bytes + size_of(next_item) > ahead_bytes):
+                while pending and (len(pending) >= thread_count or pending_bytes + size_of(next_item) > ahead_bytes):
                     requested, future = pending.popleft()
                     pending_bytes -= size_of(requested)
                     yield requested, future.result()

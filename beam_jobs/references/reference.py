@@ -52,7 +52,7 @@ class Reference(NamedTuple):
     spool: str = ""
 
     def entry_texts(self) -> tuple[str, str]:
-        """Return the texts for payload and features in the hash that identifies the input, see `Payload.entry_texts`."""
+        """Return the strings for payload and features in the hash that identifies the input, see `Payload.entry_texts`."""
         return self.payload.entry_texts(self.crc32, self.features)
 
     @property

@@ -30,7 +30,7 @@ def make_file_rejection(path: str, error: SourceError | CorruptionError, suffix:
     Args:
         path: path of the file, which begins the message of a SourceError.
         error: error for which the file, or a part of it, is rejected.
-        suffix: text that follows the reason.
+        suffix: words that follow the reason.
     """
     if isinstance(error, CorruptionError):
         return BadRecordError(path, f"{error.reason}{suffix}", error.offset)

@@ -11,9 +11,9 @@ from tpudata.error_text.own import recover_own_error
 from tpudata.errors import TpudataError
 
 MANUAL = "https://beam.apache.org/documentation/runners/"
-# Beam ends the text of an error that a step raised with the name of the step.
+# Beam ends the message of an error that a step raised with the name of the step.
 _IN_STEP = re.compile(r"\s*\[while running '?(?P<step>[^'\]]*).*", re.DOTALL)
-# The last line of a traceback: an error and its text.
+# The last line of a traceback: an error and its message.
 _ERROR_LINE = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Warning)\b(?::.*)?")
 # End of the traceback if a runner's workers are containers and docker is missing or does not start them.
 _NO_DOCKER = re.compile(r"(FileNotFoundError: .*'docker'|CalledProcessError: Command '\['docker', .*)\s*$")
@@ -81,9 +81,9 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
 
 
 def _find_reason(text: str) -> str:
-    """Return the reason in the text of an error, in one line.
+    """Return the reason in the message of an error, in one line.
 
-    That is the last error of a traceback with its step, or the final state of a job with its cause, or else all of the text.
+    That is the last error of a traceback with its step, or the final state of a job with its cause, or else all of the message.
     """
     final = _FINAL_STATE.fullmatch(text)
     if final is not None:

@@ -1,6 +1,6 @@
 """A submitted job: its identity, its web page, its counters, and whether it has ended.
 
-Its identity is a flat mapping of texts, which the claim on its output holds:
+Its identity is a flat mapping of strings, which the claim on its output holds:
 
     runner, id      the class of its runner, and the engine's name for it
     where           a page of the engine, or the address of its job server, or the runner

@@ -96,7 +96,7 @@ class JobRun:
                 raise
 
     def _watch(self, result: PipelineResult, runner: str, identity: Mapping[str, str]) -> PipelineResult | None:
-        """Report a submitted job, save its identity, and wait until it ends; return its result, None at once if it is detached."""
+        """Report a submitted job, save its identity, and wait for its end; return its result, or None immediately if detached."""
         launch, job = self.launch, describe_job(identity)
         launch.report(f"{job} is submitted{', and goes on without this process' if launch.detach else ''}")
         # The job runs even if its identity cannot be saved.
@@ -164,7 +164,7 @@ def _translate_failures(runner: str, job: str = "", has_ended: Callable[[], bool
         if is_interrupt(error):
             raise KeyboardInterrupt from error
         if not has_ended():
-            # Beam asserts that its thread that polls Dataflow did not fail, and that text explains nothing.
+            # Beam asserts that its thread that polls Dataflow did not fail, and the assertion's message explains nothing.
             cause = "" if isinstance(error, AssertionError) else one_line(error)
             reason = f" ({cause})" if cause else ""
             raise TpudataError(

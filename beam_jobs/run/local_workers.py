@@ -1,7 +1,7 @@
 """Worker processes of the local runner, which end with the run that started them.
 
 Beam's own worker processes do not notice when the process that started them ends, and Beam waits forever for a worker that was
-killed, or that connects after the run was given up. Here each worker holds a lifeline, and ends at once when it is cut.
+killed, or that connects after the run was given up. Here each worker holds a lifeline, and ends immediately when it is cut.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FAIL_EVERY_SECONDS = 0.1
 
 
 def end_workers() -> None:
-    """End the worker processes of all runs of this process at once. Safe to call from any thread."""
+    """End the worker processes of all runs of this process immediately. Safe to call from any thread."""
     for lifeline in tuple(_lifelines):
         lifeline.cut()
 
@@ -121,7 +121,7 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
         threading.Thread(target=self._watch, name=f"tpudata-{self.worker_id}", daemon=True).start()
 
     def stop_worker(self) -> None:
-        """Wait until the process has ended; kill it after a time limit, or at once if it has not connected yet."""
+        """Wait until the process has ended; kill it after a time limit, or immediately if it has not connected yet."""
         self._is_stopping.set()
         if not self._is_connected.is_set():
             self._process.kill()

@@ -124,15 +124,15 @@ def find_prism(location: str | None = None) -> Path:
                 f"--prism_location {location}: it is not a program (expected Prism's binary). Try chmod +x."
             )
         return Path(location).absolute()
-    cached = _find_cache_folder() / f"prism-{_VERSION}"
+    cached_path = _find_cache_folder() / f"prism-{_VERSION}"
     cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
     # Other programs are called `prism`, too, so the PATH comes last. Beam's cache may also have the zip archive of a download.
-    for path in (cached, *cached_by_beam, *([Path(on_path)] if on_path else [])):
+    for path in (cached_path, *cached_by_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path
-    _build(cached)
-    return cached
+    _build(cached_path)
+    return cached_path
 
 
 def _build(path: Path) -> None:

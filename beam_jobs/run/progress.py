@@ -46,17 +46,17 @@ class ProgressReport:
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
-        self._records = self._bytes = 0
-        self._listed = self._listed_bytes = 0
+        self._record_count = self._bytes = 0
+        self._listed_count = self._listed_bytes = 0
         self._flush_time = self._listed_flush_time = 0.0
 
-    def set_total(self, records: int, size: int) -> None:
+    def set_total(self, record_count: int, size: int) -> None:
         """Report the planned numbers of records and bytes."""
-        self._write(_TOTAL, records, size)
+        self._write(_TOTAL, record_count, size)
 
-    def add_listed(self, inputs: int, size: int) -> None:
+    def add_listed(self, input_count: int, size: int) -> None:
         """Count more listed inputs, of `size` bytes in all; if there is a bar, write the counts at most five times a second."""
-        self._listed += inputs
+        self._listed_count += input_count
         self._listed_bytes += size
         if self._folder is not None and time.monotonic() - self._listed_flush_time > _EVERY_SECONDS:
             self.flush_listed()
@@ -64,29 +64,29 @@ class ProgressReport:
     def flush_listed(self) -> None:
         """Report the listed inputs now, without waiting for the next interval."""
         # Most processes list nothing, and need no file.
-        if self._listed:
-            self._write(f"{_LISTED}-{os.getpid()}-{id(self)}", self._listed, self._listed_bytes)
+        if self._listed_count:
+            self._write(f"{_LISTED}-{os.getpid()}-{id(self)}", self._listed_count, self._listed_bytes)
         self._listed_flush_time = time.monotonic()
 
     def add_record(self, size: int) -> None:
         """Count one more record, of `size` bytes; if there is a bar, write the counts at most five times a second."""
-        self._records += 1
+        self._record_count += 1
         self._bytes += size
         if self._folder is not None and time.monotonic() - self._flush_time > _EVERY_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         """Report the records now, without waiting for the next interval."""
-        self._write(f"{os.getpid()}-{id(self)}", self._records, self._bytes)
+        self._write(f"{os.getpid()}-{id(self)}", self._record_count, self._bytes)
         self._flush_time = time.monotonic()
 
-    def _write(self, name: str, records: int, size: int) -> None:
+    def _write(self, name: str, count: int, size: int) -> None:
         """Write counts into a file of the folder, from which the bar reads them; do nothing if no bar is drawn."""
         if self._folder is None:
             return
         # The folder is removed with the bar, while a worker may still be ending.
         with contextlib.suppress(OSError):
-            Path(self._folder, name).write_bytes(_COUNTS.pack(records, size))
+            Path(self._folder, name).write_bytes(_COUNTS.pack(count, size))
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
         has_ended = False
         while not has_ended:
             has_ended = stop.wait(_EVERY_SECONDS)
-            records = record_bytes = inputs = input_bytes = 0
+            record_count = record_bytes = input_count = input_bytes = 0
             for path in folder.iterdir():
                 data = path.read_bytes()
                 # A worker may be writing the file right now.
@@ -132,12 +132,12 @@ def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
                     bar.total = size
                     bar.desc = "converting"
                 elif path.name.startswith(_LISTED):
-                    inputs, input_bytes = inputs + count, input_bytes + size
+                    input_count, input_bytes = input_count + count, input_bytes + size
                 else:
-                    records, record_bytes = records + count, record_bytes + size
+                    record_count, record_bytes = record_count + count, record_bytes + size
             is_planned = bar.total is not None
             bar.set_postfix_str(
-                count_text(records, "record") if is_planned else count_text(inputs, "input"), refresh=False
+                count_text(record_count, "record") if is_planned else count_text(input_count, "input"), refresh=False
             )
             bar.update((record_bytes if is_planned else input_bytes) - bar.n)
 
@@ -203,5 +203,5 @@ def _report_job_lines(
             last_line = line
 
 
-def _format_counts(records: int, shards: int) -> str:
-    return f"{count_text(records, 'record')}, {count_text(shards, 'shard')}"
+def _format_counts(record_count: int, shard_count: int) -> str:
+    return f"{count_text(record_count, 'record')}, {count_text(shard_count, 'shard')}"

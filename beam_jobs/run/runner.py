@@ -147,13 +147,13 @@ def _find_runner_name(name: str | None) -> str:
 
 
 def new_pipeline(
-    options: PipelineOptions, parts: int | None = None, runner: PipelineRunner | None = None
+    options: PipelineOptions, max_parts: int | None = None, runner: PipelineRunner | None = None
 ) -> beam.Pipeline:
     """Return an empty pipeline.
 
     Args:
         options: options of the runner.
-        parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
+        max_parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
         runner: the runner; None makes the runner that the options name.
 
     Raises:
@@ -172,7 +172,7 @@ def new_pipeline(
             return beam.Pipeline(runner=runner, options=own_options)
         if is_local(options) and workers > 1:
             direct = own_options.view_as(DirectOptions)
-            direct.direct_num_workers = limit_workers(workers, parts)
+            direct.direct_num_workers = limit_workers(workers, max_parts)
             # Beam warns of its default, which LocalRunner does not use.
             direct.direct_running_mode = None
             return beam.Pipeline(runner=LocalRunner(), options=own_options)
@@ -193,13 +193,13 @@ def new_pipeline(
 
 @contextmanager
 def temporary_pipeline(
-    options: PipelineOptions, parts: int | None = None, runner: PipelineRunner | None = None
+    options: PipelineOptions, max_parts: int | None = None, runner: PipelineRunner | None = None
 ) -> Iterator[beam.Pipeline]:
     """Yield a new pipeline, and remove its folder of temporary files at the end; Beam does so only after a run.
 
     The arguments and errors are the same as for `new_pipeline`.
     """
-    pipeline = new_pipeline(options, parts, runner)
+    pipeline = new_pipeline(options, max_parts, runner)
     try:
         yield pipeline
     finally:

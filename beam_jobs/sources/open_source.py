@@ -127,7 +127,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     imagenet = ImageNet.find(options, source_options) if source_options.folders_are_classes else None
     if imagenet is not None:
         return imagenet
-    # Only IDX files have such names, so other files may lie next to them.
+    # Only IDX files are named so. Other files may lie next to them.
     idx_paths = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx_paths:
         return IdxPairs.find(options, source_options, idx_paths)

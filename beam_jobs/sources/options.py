@@ -42,7 +42,7 @@ def _parse_argument(text: str) -> tuple[str, str]:
 
 
 def _parse_types(text: str) -> dict[str, str]:
-    """Parse a text such as `age=int,score=float` into types by column; UsageError if a column's name is empty or repeated."""
+    """Parse a string such as `age=int,score=float` into types by column; UsageError if a column's name is empty or repeated."""
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())
@@ -286,7 +286,7 @@ def reject_split_flag(options: ConvertOptions, reason: str) -> None:
 
 
 def _check_pattern(text: str) -> None:
-    """Raise UsageError if the text of --label-from is not a regular expression with a group."""
+    """Raise UsageError if the value of --label-from is not a regular expression with a group."""
     try:
         pattern = re.compile(text)
     except re.error as error:

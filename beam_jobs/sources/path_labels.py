@@ -25,7 +25,7 @@ from tpudata.format import Feature
 _LABEL = "label"
 # Number of paths that decide the kinds of columns and classes.
 _MAX_PATHS = 10_000
-# Digits of the largest int64; int() may reject a text that is much longer.
+# Digits of the largest int64; int() may reject a string that is much longer.
 _MAX_DIGITS = 19
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
@@ -160,7 +160,7 @@ def _fits(text: str) -> bool:
 
 
 def _find_problem(text: str, kind: ColumnKind) -> str:
-    """Return why a column of this kind cannot hold a text; an empty string if it can."""
+    """Return why a column of this kind cannot hold a value; an empty string if it can."""
     if kind.kind == STR or (not text and kind.missing is not None):
         return ""
     if kind.kind == INT:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Source(abc.ABC):
     """An input of one form: a frozen dataclass that is pickled to the workers, made after a look at a few bytes of the input.
 
-    The methods `parts`, `units` and `references` list the records; the attributes describe them. Sources override those attributes
-    whose defaults do not describe their records.
+    The methods `parts`, `units` and `references` list the records; the attributes describe them. A source overrides the attributes
+    whose defaults do not describe its records.
     """
 
     @property
@@ -153,7 +153,7 @@ class Scan(Protocol):
     facts: Any
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Number of rows that `take_rows` would return."""
 
     def parts(self) -> Iterator[Any]:
@@ -203,9 +203,9 @@ def sum_blocks_before(files: Mapping[int, tuple[str, int]]) -> dict[int, int]:
         files: by index of a file, its path and its number of blocks.
     """
     total, blocks_before = 0, {}
-    for index, (_, blocks) in sorted(files.items()):
+    for index, (_, block_count) in sorted(files.items()):
         blocks_before[index] = total
-        total += blocks
+        total += block_count
     return blocks_before
 
 

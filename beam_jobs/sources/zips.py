@@ -278,7 +278,7 @@ def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
         except (zipfile.BadZipFile, NotImplementedError) as error:
             raise CorruptionError(path, 0, f"the zip archive is cut or damaged: {error}") from None
         except UnicodeDecodeError as error:
-            # One such name makes the whole archive unreadable.
+            # A single name that is not UTF-8 makes the whole archive unreadable.
             raise CorruptionError(
                 path,
                 0,

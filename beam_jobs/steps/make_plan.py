@@ -120,7 +120,7 @@ def plan_tally(
         )
     plan = _plan_with_warnings(tally, ratios, options, overhead, base, inputs, facts)
     reject_strays(options.output, plan.shard_names() if base is None else base.list_shard_names(plan))
-    progress.set_total(plan.files, plan.bytes)
+    progress.set_total(plan.input_count, plan.bytes)
     return plan
 
 
@@ -156,12 +156,12 @@ def _plan_with_warnings(
                 f"{options.input}: no record has a class, and its source `has_classes` (expected one at least). Check the input, or"
                 " change the source."
             )
-    records_by_split = {name: split.records for name, split in plan.splits.items()}
+    record_counts = {name: split.record_count for name, split in plan.splits.items()}
     base_labels = None if base is None else frozenset(base.labels or ())
     return dataclasses.replace(
         plan,
         suffix=choose_suffix(options, None if base is None else base.manifest),
-        warnings=list_warnings(facts, inputs, records_by_split, base_labels),
+        warnings=list_warnings(facts, inputs, record_counts, base_labels),
     )
 
 

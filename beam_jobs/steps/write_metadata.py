@@ -91,12 +91,12 @@ class WriteMetadata(LimitedStep):
         del begin
         converter = self._spec.converter.apply_context(context)
         totals = _add_up(results, converter, plan, inputs)
-        self._check_rejected(totals.rejected, plan.files + sum(inputs.rejected.values()))
+        self._check_rejected(totals.rejected, plan.input_count + sum(inputs.rejected.values()))
         labels = context.labels
         if not any(totals.shards.values()):
             if self._base is None:
                 raise SourceError(
-                    f"{self._options.input}: no record in {count_text(plan.files, 'input')}. Pass an input that holds text."
+                    f"{self._options.input}: no record in {count_text(plan.input_count, 'input')}. Pass an input that holds text."
                 )
             # An append without records adds no classes.
             labels = Labels(self._base.labels or ())
@@ -110,7 +110,7 @@ class WriteMetadata(LimitedStep):
                 if shards
             },
             features=converter.features(totals.summary, labels),
-            source=Source(self._options.input, plan.files, plan.bytes, plan.fingerprint, inputs.ignored),
+            source=Source(self._options.input, plan.input_count, plan.bytes, plan.fingerprint, inputs.ignored),
             created_by=f"tpudata {__version__}",
             labels=None if class_names is None else len(class_names),
             rejected=dict(sorted(totals.rejected.items())),
@@ -203,21 +203,21 @@ class WriteMetadata(LimitedStep):
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."
             )
 
-    def _check_rejected(self, rejected: Counter[str], inputs: int) -> None:
+    def _check_rejected(self, rejected: Counter[str], input_count: int) -> None:
         """Raise SourceError if more of the inputs were rejected than allowed, or all inputs of a new dataset."""
-        options, count = self._options, rejected.total()
+        options, rejected_count = self._options, rejected.total()
         kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         listing_hint = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
         flag = "--append" if options.append else "--resume"
-        if not options.max_bad_records.allows(count, inputs):
+        if not options.max_bad_records.allows(rejected_count, input_count):
             raise SourceError(
-                f"{count} of {count_text(inputs, 'input')} rejected ({kinds}), more than"
+                f"{rejected_count} of {count_text(input_count, 'input')} rejected ({kinds}), more than"
                 f" --max-bad-records={options.max_bad_records}. {listing_hint} Fix them or allow more, and run again with {flag}."
             )
-        if count == inputs and self._base is None:
+        if rejected_count == input_count and self._base is None:
             raise SourceError(
-                f"{options.input}: {count} of {count_text(inputs, 'input')} rejected ({kinds}); a dataset has at least one record."
-                f" {listing_hint} Fix them, and run again with {flag}."
+                f"{options.input}: {rejected_count} of {count_text(input_count, 'input')} rejected ({kinds}); a dataset has at"
+                f" least one record. {listing_hint} Fix them, and run again with {flag}."
             )
 
 
@@ -239,12 +239,12 @@ def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan
         totals.decoded_bytes[result.split] += summary.decoded_bytes
         totals.rejected.update(result.rejected)
         totals.converted.update(summary_json.get("converted", {}))
-        if result.records:
-            totals.shards[result.split].append(Shard(result.name, result.records, result.bytes, result.crc32c))
+        if result.record_count:
+            totals.shards[result.split].append(Shard(result.name, result.record_count, result.bytes, result.crc32c))
     return totals
 
 
 def _count_inputs(converter: Converter, totals: _Totals, inputs: InputCounts) -> dict[str, int]:
     """Return the converter's counts for the manifest, and the number of duplicates if there are any."""
-    duplicates = sum(count for count, _ in inputs.duplicates.values())
-    return {**converter.counts(totals.summary), **({"duplicates": duplicates} if duplicates else {})}
+    duplicate_count = sum(count for count, _ in inputs.duplicates.values())
+    return {**converter.counts(totals.summary), **({"duplicates": duplicate_count} if duplicate_count else {})}

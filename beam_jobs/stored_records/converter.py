@@ -115,8 +115,8 @@ class DatasetConverter(FrameConverter):
         """
         summary = StoredSummary(records=dict(value["records"]))
         for origin, count in summary.records.items():
-            split_bytes, split_records = self.decoded[origin]
-            summary.decoded_bytes += round(split_bytes * count / max(1, split_records))
+            split_bytes, split_record_count = self.decoded[origin]
+            summary.decoded_bytes += round(split_bytes * count / max(1, split_record_count))
         return summary
 
     def features(self, summary: StoredSummary, labels: Labels) -> tuple[Feature, ...]:
@@ -134,7 +134,7 @@ class DatasetConverter(FrameConverter):
         record = self.unpack(reference, data)
         assert isinstance(reference.payload, StoredRecord)
         origin = reference.payload.origin
-        # The keys of `label_numbers` are indices of datasets as text.
+        # The keys of `label_numbers` are indices of datasets as strings.
         new_labels = self.label_numbers.get(str(reference.payload.dataset))
         if new_labels is not None:
             record = self._renumber(reference, record, new_labels)
@@ -143,7 +143,7 @@ class DatasetConverter(FrameConverter):
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
         """Return the counts of the inputs' manifests, without the counts in `_WHOLE_COUNTS` unless every record is carried over."""
-        is_whole = sum(summary.records.values()) == sum(records for _, records in self.decoded.values())
+        is_whole = sum(summary.records.values()) == sum(record_count for _, record_count in self.decoded.values())
         return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
 
     def maxima(self, summary: StoredSummary) -> dict[str, int]:

@@ -103,19 +103,19 @@ class MergedDatasets:
         Args:
             take: the splits that are read, or None for all.
         """
-        quarantined = sum(
+        quarantined_count = sum(
             dataset.quarantine.for_shard(shard).count
             for dataset in self.datasets
             for name, split in dataset.manifest.splits.items()
             if take is None or name in take
             for shard in split.shards
         )
-        rejected = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
+        rejected_count = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)
         totals: Counter[str] = Counter()
         common_names = set.intersection(*(set(dataset.manifest.counts) for dataset in self.datasets))
         for dataset in self.datasets:
             totals.update({name: count for name, count in dataset.manifest.counts.items() if name in common_names})
-        for name, count in (("quarantined", quarantined), ("rejected_before", rejected)):
+        for name, count in (("quarantined", quarantined_count), ("rejected_before", rejected_count)):
             if count:
                 totals[name] += count
         return dict(sorted(totals.items()))
@@ -234,14 +234,14 @@ def _merge_labels(
         str(index): tuple(label_of_name[name] for name in names) for index, names in enumerate(names_of_datasets)
     }
     # The datasets whose classes do not keep their labels.
-    changed = {index: labels for index, labels in new_labels.items() if labels != tuple(range(len(labels)))}
-    if changed and _have_numbers_and_names(names_of_datasets):
-        path = datasets[int(next(iter(changed)))].path
+    changed_labels = {index: labels for index, labels in new_labels.items() if labels != tuple(range(len(labels)))}
+    if changed_labels and _have_numbers_and_names(names_of_datasets):
+        path = datasets[int(next(iter(changed_labels)))].path
         raise DatasetError(
             f"{path}: some inputs have whole numbers for class names, which are labels themselves, and others have names;"
             f" nothing says which are the same classes. {_FIX}"
         )
-    return tuple(merged_names), changed
+    return tuple(merged_names), changed_labels
 
 
 def _have_numbers_and_names(names_of_datasets: Sequence[Sequence[str]]) -> bool:

@@ -41,7 +41,7 @@ class RawFeature:
         """Parse `NAME=DTYPE:HxWxC`.
 
         Raises:
-            UsageError: the text has another form, or no array has this dtype.
+            UsageError: `text` has another form, or no array has this dtype.
         """
         name, equals, type_text = text.rpartition("=")
         dtype, _, sizes = type_text.partition(":")
@@ -69,7 +69,7 @@ class RawFeature:
 
 
 def _parse_key_list(text: str) -> tuple[str, str]:
-    """Parse `SPLIT=FILE`; UsageError if the text has another form, or no split can have the name."""
+    """Parse `SPLIT=FILE`; UsageError if `text` has another form, or no split can have the name."""
     name, equals, path = text.partition("=")
     if not equals or not path:
         raise UsageError(f"{text!r} is not NAME=FILE, such as validation=validation-keys.txt")

@@ -41,7 +41,7 @@ from tpudata.storage import Entry, storage_for
 _RECORDS_NAME = re.compile(r"(?:-\d+-of-\d+|\.(?:tfrecords?|tfrec|records?)[-_.\d]*)(?:\.gz)?$", re.IGNORECASE)
 # Most names of ignored files that are printed, and most files that are examined to find them.
 _MAX_NAMES, _MAX_EXAMINED = 5, 100
-# Bytes of records that are unpacked and held at once, or one larger record.
+# Bytes of records that are unpacked and held together, or one larger record.
 _PACK_BYTES = 1 << 24
 # (first, stop) of consecutive records of a file.
 Runs = Sequence[tuple[int, int]]

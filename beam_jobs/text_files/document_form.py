@@ -26,7 +26,7 @@ class DocumentForm(Payload):
             data: bytes of the document.
 
         Raises:
-            ValueError: the bytes are not such a document, which is then a bad record.
+            ValueError: the bytes are not a document of this form, which is then a bad record.
         """
         return data
 

@@ -52,7 +52,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield TextPart(file, form=None, start=0, stop=file.size)
             continue
         if groups is not None:
-            yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.bytes, range_bytes))
+            yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.sizes, range_bytes))
         elif form.has_ranges:
             # As few ranges as the target size allows, of equal size.
             count = -(-file.size // range_bytes)
@@ -264,16 +264,16 @@ def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note,
         return
     _note_columns(groups.names, options, note)
     # A file whose form was unknown is one part, with all its row groups.
-    stop = part.stop if part.form else len(groups.rows)
+    stop = part.stop if part.form else len(groups.row_counts)
     for group in range(part.start, stop):
         if skips:
             try:
                 check_group(file.path, file.size, group, options)
             except (SourceError, CorruptionError) as error:
-                lost = count_text(groups.rows[group], "row")
-                reject(make_file_rejection(file.path, error, f"; row group {group} of {lost} is not stored"))
+                rows_text = count_text(groups.row_counts[group], "row")
+                reject(make_file_rejection(file.path, error, f"; row group {group} of {rows_text} is not stored"))
                 continue
-        first_row = sum(groups.rows[:group])
+        first_row = sum(groups.row_counts[:group])
         yield from read_group_rows(file.path, file.size, group, first_row, options, reject_row)
 
 

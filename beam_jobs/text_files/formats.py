@@ -54,7 +54,7 @@ class TextFormat(NamedTuple):
     Attributes:
         row: kind of a document, see `RowForm.kind`.
         has_fields: whether documents have named fields.
-        suffixes: suffixes of the names of such files.
+        suffixes: suffixes of the names of files in this format.
         in_range: finds the documents of a range of bytes; None if a file can only be read from its start.
         in_stream: finds the documents of a whole file; None for lines, and for formats that have a separate reader.
         is_lines: whether documents are lines, which are found in blocks, not by these two functions.

@@ -166,7 +166,7 @@ def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -
 
 
 def _find_kind_by_name(path: str) -> str:
-    """Return the format of the suffix that a file's name has before a suffix of compression; LINES without such a suffix."""
+    """Return the format of the suffix that a file's name has before a suffix of compression; LINES if it has none."""
     name = strip_compression(path.lower())
     return next((kind for kind, text_format in TEXT_FORMATS.items() if name.endswith(text_format.suffixes)), LINES)
 

@@ -327,18 +327,18 @@ class TextOptions:
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
         # A source shows whether there are labels only once it is opened.
         has_labels = self.labels.are_stored and not self.labels.are_from_source
-        for added, meaning, is_stored in ((LABEL, "class", has_labels), (KEY, "key", self.keep_key)):
+        for feature_name, meaning, is_stored in ((LABEL, "class", has_labels), (KEY, "key", self.keep_key)):
             if not is_stored:
                 continue
             if self.row_lengths:
                 flag = "--sequence-length" if self.inputs_length is None else "--inputs-length"
                 raise UsageError(
-                    f"{flag}: a sequence joins several documents, so it has no single {added}. Omit {flag}, or the flags that"
-                    f" store a {added}"
+                    f"{flag}: a sequence joins several documents, so it has no single {feature_name}. Omit {flag}, or the"
+                    f" flags that store a {feature_name}"
                 )
-            if any(field.name == added for field in self.record_fields):
+            if any(field.name == feature_name for field in self.record_fields):
                 raise UsageError(
-                    f"--field {added}: {added} is the name of the {meaning} in the records."
+                    f"--field {feature_name}: {feature_name} is the name of the {meaning} in the records."
                     " Rename the field in the input, or omit it"
                 )
 

@@ -64,10 +64,10 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
         CorruptionError: a file is compressed and damaged.
     """
     limit = options.document_bytes
-    input_lines = target_lines = 0
+    input_line_count = target_line_count = 0
     for source, target in itertools.zip_longest(_read_lines(path, limit), _read_lines(targets, limit)):
-        input_lines += source is not None
-        target_lines += target is not None
+        input_line_count += source is not None
+        target_line_count += target is not None
         if source is None or target is None or (source.is_blank and target.is_blank):
             continue
         if source.size + target.size > limit:
@@ -83,10 +83,10 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
             continue
         data = _JSON.encode(row).encode()
         yield Span(source.offset, len(data), data)
-    if input_lines != target_lines:
+    if input_line_count != target_line_count:
         raise SourceError(
-            f"{path} and {targets} are not parallel files: their numbers of lines differ (got {input_lines:,} and"
-            f" {target_lines:,}). Pass two files whose lines belong together."
+            f"{path} and {targets} are not parallel files: their numbers of lines differ (got {input_line_count:,} and"
+            f" {target_line_count:,}). Pass two files whose lines belong together."
         )
 
 

@@ -29,7 +29,7 @@ from tpudata.errors import SourceError, UsageError
 # Rows that are in memory at the same time, besides the pages of their row group; fewer if they take more than 64 MB.
 _BATCH_ROWS = 256
 _FIXES = {NOT_UTF8: ". Store it as UTF-8, or pass --invalid-utf8=replace"}
-# One encoder: json.dumps would make a new one for each row. Dates in the messages of a chat become text.
+# One encoder: json.dumps would make a new one for each row. Dates in the messages of a chat become strings.
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 # Takes the number of a row that cannot be read, and the reason.
 RejectRow: TypeAlias = Callable[[int, str], None]
@@ -39,13 +39,13 @@ class RowGroups(NamedTuple):
     """The row groups of a file.
 
     Attributes:
-        rows: number of rows of each group.
-        bytes: size of each group in the file.
+        row_counts: number of rows of each group.
+        sizes: bytes of each group in the file.
         names: names of the file's columns.
     """
 
-    rows: tuple[int, ...]
-    bytes: tuple[int, ...]
+    row_counts: tuple[int, ...]
+    sizes: tuple[int, ...]
     names: tuple[str, ...]
 
 
@@ -65,7 +65,7 @@ def read_row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
     with open_parquet(path, size) as file:
         _check_fields(file, path, options)
         groups, names = file.footer.groups, tuple(file.schema.names)
-        return RowGroups(tuple(group.rows for group in groups), tuple(group.bytes for group in groups), names)
+        return RowGroups(tuple(group.row_count for group in groups), tuple(group.bytes for group in groups), names)
 
 
 def read_group_rows(
@@ -145,7 +145,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
 
 
 def _find_type(schema: Any, name: str) -> Any:
-    """Return the Arrow type of a column, or of the field of a struct that a name with dots names; None without such a column."""
+    """Return the Arrow type of a column, or of the field of a struct that a name with dots names; None if there is none."""
     if name in schema.names:
         return schema.field(schema.names.index(name)).type
     column, *inner = name.split(".")
@@ -178,7 +178,7 @@ def _describe_problem(names: list[str], values: tuple[Any, ...]) -> str:
 
 
 def _encode_row(row: int, values: dict[str, Any], limit: int) -> Span:
-    """Return a row as JSON, with its number as its offset; without data if its texts exceed the limit."""
+    """Return a row as JSON, with its number as its offset; without data if its strings exceed the limit."""
     # Checked first, since JSON may be six times as large.
     text_size = sum(len(value) for value in values.values() if isinstance(value, str))
     if text_size > limit:

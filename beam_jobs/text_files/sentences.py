@@ -34,7 +34,7 @@ def drop_comments(paragraphs: Iterable[Span]) -> Iterator[Span]:
 
 
 def split_sentence(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
-    """Return the columns of a sentence by their numbers as text, from "0" on: the entries of all words.
+    """Return the columns of a sentence by their numbers as strings, from "0" on: the entries of all words.
 
     Raises:
         ValueError: a word has another number of columns than the first one, or there is no word.

@@ -31,7 +31,7 @@ def read_questions(path: str, compression: str, limit: int, reject: Callable[[in
     """Yield the questions of a file, each as the JSON of a row, with its number as its offset.
 
     A row has `id`, `title` of the article, `context`, `question`, `answers` and `answer_starts` (characters of the context),
-    `answer` (the first, or an empty text), and `is_impossible` (0 or 1).
+    `answer` (the first, or an empty string), and `is_impossible` (0 or 1).
 
     Args:
         path: path of the file.

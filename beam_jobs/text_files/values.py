@@ -63,7 +63,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
         options: the fields, and the treatment of bytes that are not UTF-8.
 
     Raises:
-        DocumentError: the bytes are not UTF-8 or not such a row, or a field is missing or of the wrong kind.
+        DocumentError: the bytes are not UTF-8 or not a row of this kind, or a field is missing or of the wrong kind.
         UsageError: a payload of another package returns neither text nor a row.
     """
     if isinstance(form, RowForm):
@@ -118,7 +118,7 @@ def parse_row(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any
         options: the columns, of which some may be nested, and the treatment of bytes that are not UTF-8.
 
     Raises:
-        DocumentError: the bytes are not UTF-8, or not such a row.
+        DocumentError: the bytes are not UTF-8, or not a row of this kind.
     """
     text = _decode_document(data, form, options)
     if form.kind in (CONLL_ROW, CONLLU_ROW):
@@ -134,7 +134,7 @@ def _decode_document(data: bytes, form: RowForm, options: TextOptions) -> str:
 
 
 def _join_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
-    """Return the messages of a row as JSON text; DocumentError if they are invalid."""
+    """Return the messages of a row as JSON; DocumentError if they are invalid."""
     try:
         text = encode_chat(values, columns)
     except ValueError as error:
@@ -184,7 +184,7 @@ def _decode(data: bytes, start: int, replace_invalid: bool) -> str:
 
 
 def _parse_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object; DocumentError if the text is not one."""
+    """Parse a JSON object; DocumentError if the string is not one."""
     try:
         values = parse_input_json(text)
     except ValueError as error:
@@ -226,8 +226,8 @@ def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
         texts = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
     except ValueError as error:
         # An unexpected quote joins all lines up to the next quote, or to the end of the file.
-        lines = text.count("\n") + 1
-        extent = f" (a row of {count_text(lines, 'line')}, all of which are rejected)" if lines > 1 else ""
+        line_count = text.count("\n") + 1
+        extent = f" (a row of {count_text(line_count, 'line')}, all of which are rejected)" if line_count > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
         raise DocumentError(f"not CSV: {error}{extent}{hint}") from None
     if len(texts) != len(form.columns):
@@ -264,7 +264,7 @@ def _convert_value(field: TextField, values: dict[str, Any]) -> Value:
 
 
 def _convert_list(field: TextField, value: Any) -> list[Any]:
-    """Return the items of a list as the field's kind stores them; a text is split at blanks. DocumentError if they do not fit."""
+    """Return the items of a list as the field's kind stores them; a string is split at blanks. DocumentError if they do not fit."""
     items = value.split() if isinstance(value, str) else value
     if not isinstance(items, list):
         raise DocumentError(f"field {field.name!r} is not a list: {abbreviate_json(value)}")
@@ -281,7 +281,7 @@ def make_missing_field_error(name: str, values: Iterable[str]) -> DocumentError:
 
 
 def _format_names(names: Iterable[str]) -> str:
-    """Return the first ten names and the number of the others, as text: a row may have thousands of names."""
+    """Return the first ten names and the number of the others, as one string: a row may have thousands of names."""
     all_names = list(names)
     return ", ".join(map(repr, all_names[:10])) + (f" and {len(all_names) - 10} more" if len(all_names) > 10 else "")
 
@@ -309,7 +309,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
 
 
 def _parse_whole(text: str) -> int | None:
-    """Return the whole number in a text; None for another text, including `1_000`, which Python would accept."""
+    """Return the whole number in a string; None for another string, including `1_000`, which Python would accept."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

@@ -19,42 +19,45 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
     Returns:
         int64 [items], the bin of each, counted from 0. Items of equal size are taken in order.
     """
-    # `bins_by_room` lists bins by free room, and `rooms` has a bit for each room with bins, so the smallest sufficient room is its
-    # lowest bit from the size of the item on. Items of equal size are placed together: a bin that takes one of them is also the
-    # fullest for the next, until it is full.
+    # `bins_by_room` lists bins by free room, and `room_bits` has a bit for each room with bins, so the smallest sufficient room is
+    # its lowest bit from the size of the item on. Items of equal size are placed together: a bin that takes one of them is also
+    # the fullest for the next, until it is full.
     bins_by_room: list[list[int]] = [[] for _ in range(capacity + 1)]
-    rooms = 0
+    room_bits = 0
     bin_count = 0
     # Bins of the items, from the largest item on.
     bin_of_sorted: list[int] = []
     order = np.argsort(-sizes, kind="stable")
     negative_sizes, item_counts = np.unique(-sizes, return_counts=True)
-    for size, unplaced in zip((-negative_sizes).tolist(), item_counts.tolist(), strict=True):
-        while unplaced:
-            sufficient_rooms = rooms >> size
-            room = size + (sufficient_rooms & -sufficient_rooms).bit_length() - 1 if sufficient_rooms else capacity
+    for size, unplaced_count in zip((-negative_sizes).tolist(), item_counts.tolist(), strict=True):
+        while unplaced_count:
+            sufficient_bits = room_bits >> size
+            room = size + (sufficient_bits & -sufficient_bits).bit_length() - 1 if sufficient_bits else capacity
             # How many items of this size each bin takes, and the room that it then has.
-            per_bin, free_room = divmod(room, size)
-            bins_used = -(-unplaced // per_bin)
-            if sufficient_rooms:
-                bins_used = min(bins_used, len(bins_by_room[room]))
+            items_per_bin, free_room = divmod(room, size)
+            used_bin_count = -(-unplaced_count // items_per_bin)
+            if sufficient_bits:
+                used_bin_count = min(used_bin_count, len(bins_by_room[room]))
                 # The bins listed last, from the end on.
-                filled_bins = bins_by_room[room][: -bins_used - 1 : -1]
-                del bins_by_room[room][-bins_used:]
+                filled_bins = bins_by_room[room][: -used_bin_count - 1 : -1]
+                del bins_by_room[room][-used_bin_count:]
                 if not bins_by_room[room]:
-                    rooms ^= 1 << room
+                    room_bits ^= 1 << room
             else:
-                filled_bins = list(range(bin_count, bin_count + bins_used))
-                bin_count += bins_used
-            placed = min(unplaced, bins_used * per_bin)
-            bin_of_sorted += filled_bins if per_bin == 1 else np.repeat(filled_bins, per_bin)[:placed].tolist()
-            unplaced -= placed
+                filled_bins = list(range(bin_count, bin_count + used_bin_count))
+                bin_count += used_bin_count
+            placed_count = min(unplaced_count, used_bin_count * items_per_bin)
+            if items_per_bin == 1:
+                bin_of_sorted += filled_bins
+            else:
+                bin_of_sorted += np.repeat(filled_bins, items_per_bin)[:placed_count].tolist()
+            unplaced_count -= placed_count
             # The last bin may have room for more of this size. Full bins are not listed: no item has size 0.
-            last_room = room - size * (placed - (bins_used - 1) * per_bin)
+            last_room = room - size * (placed_count - (used_bin_count - 1) * items_per_bin)
             for new_room, bins in ((free_room, filled_bins[:-1]), (last_room, filled_bins[-1:])):
                 if new_room and bins:
                     bins_by_room[new_room] += bins
-                    rooms |= 1 << new_room
+                    room_bits |= 1 << new_room
     bin_of_item = np.empty(len(sizes), np.int64)
     bin_of_item[order] = bin_of_sorted
     return bin_of_item

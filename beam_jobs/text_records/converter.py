@@ -192,14 +192,14 @@ class TextConverter(Converter):
             keep_key=False,
         )
         text_records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
-        summary, skipped = self.new_summary(), set()
+        summary, skipped_keys = self.new_summary(), set()
         # The size in a reference may be an estimate, for documents that a source fetches.
-        sized = [(reference._replace(size=len(data)), data) for reference, data in documents]
-        blocks = [(Pack.of([reference], np.zeros(1, np.uint64)), data) for reference, data in sized]
+        measured_documents = [(reference._replace(size=len(data)), data) for reference, data in documents]
+        blocks = [(Pack.of([reference], np.zeros(1, np.uint64)), data) for reference, data in measured_documents]
         sample_records = list(
-            text_records.records(blocks, tokenizer, summary, lambda reference, _: skipped.add(reference.key))
+            text_records.records(blocks, tokenizer, summary, lambda reference, _: skipped_keys.add(reference.key))
         )
-        document_bytes = sum(reference.size for reference, _ in documents if reference.key not in skipped)
+        document_bytes = sum(reference.size for reference, _ in documents if reference.key not in skipped_keys)
         if not document_bytes:
             return 1.0
         # The bytes of texts, or of ids, nearly all of which are varints.
@@ -230,13 +230,13 @@ class TextConverter(Converter):
     def _estimate_token_bytes(self, id_bytes: float) -> float:
         """Return the size in bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
         # Rows of pairs have two sides, with half of the features each.
-        length, sides = sum(self.options.row_lengths), len(self.options.row_lengths)
-        features = len(text_features(self.options)) / sides
+        length, side_count = sum(self.options.row_lengths), len(self.options.row_lengths)
+        features_per_side = len(text_features(self.options)) / side_count
         # As varints, a position below 128 takes one byte, others take about two; a segment and a weight take one.
         position_bytes = 1 + max(0, length - 128) / length
         varint_bytes = id_bytes + (1 + position_bytes if self.options.pack else 0) + self.options.has_weights
         # Without --int64-lists, each feature holds an int32 for the token.
-        token_bytes = varint_bytes if self.options.int64_lists else 4 * features
+        token_bytes = varint_bytes if self.options.int64_lists else 4 * features_per_side
         record_share = (_measure_empty_record(self.options) + FRAME_BYTES) / length
         return (record_share + token_bytes) * (1 + _PADDING_SHARE)
 
@@ -244,7 +244,7 @@ class TextConverter(Converter):
 def _estimate_value_bytes(value: Any) -> int:
     """Return the approximate bytes of an extra feature's value in a record; a single number is in the overhead."""
     if isinstance(value, (list, tuple)):
-        # Numbers and empty texts, whose own estimate is 0, take bytes in a list: about 4, and 2.
+        # Numbers and empty strings, whose own estimate is 0, take bytes in a list: about 4, and 2.
         return sum(_estimate_value_bytes(element) or _NUMBER_BYTES for element in value)
     if isinstance(value, np.ndarray):
         return value.nbytes

@@ -1,4 +1,4 @@
-"""Encoding of many Examples (`tf.train.Example`) of integers at once: the bytes of `tpudata.format.encode_example`, with numpy.
+"""Encoding of many Examples (`tf.train.Example`) of integers together: the bytes of `tpudata.format.encode_example`, with numpy.
 
 For lists of int64, the values of all records are encoded as varints together (the wire format is in tpudata.format.example.wire),
 and then cut into records. Records with bytes of int32 of one length differ only in these bytes, which are copied into one record.
@@ -18,9 +18,9 @@ import numpy.typing as npt
 from tpudata.format import encode_entry, encode_example
 from tpudata.format.example.encode import encode_key, encode_varint
 
-# Values that are encoded at once, so that their intermediate arrays fit a CPU's cache.
+# Values that are encoded together, so that their intermediate arrays fit a CPU's cache.
 _BLOCK_VALUES = 1 << 15
-# Bytes of records whose values are copied at once, for the same reason.
+# Bytes of records whose values are copied together, for the same reason.
 BLOCK_BYTES = 1 << 18
 
 
@@ -71,23 +71,23 @@ def encode_row_examples(
 
     Args:
         features: arrays by name, int32 [records, length], for the same number of records; lengths may differ.
-        block_bytes: bytes of the records that are encoded at once.
+        block_bytes: bytes of the records that are encoded together.
     """
     record_count = len(next(iter(features.values())))
     # Records differ only in their values, so each is a copy of a record of zeros, with its values written over them.
     zeros = {name: bytes(4 * values.shape[1]) for name, values in features.items()}
     zero_record = np.frombuffer(encode_example(zeros), np.uint8)
     record_bytes = len(zero_record)
-    block_records = max(1, block_bytes // record_bytes)
-    rows = np.empty((min(block_records, record_count), record_bytes), np.uint8)
+    records_per_block = max(1, block_bytes // record_bytes)
+    rows = np.empty((min(records_per_block, record_count), record_bytes), np.uint8)
     rows[:] = zero_record
-    for start in range(0, record_count, block_records):
+    for start in range(0, record_count, records_per_block):
         # The last block may have fewer records.
         examples = rows[: record_count - start]
         # From the last feature to the first: each entry ends with its values.
         end = record_bytes
         for name in sorted(features, reverse=True):
-            values = np.ascontiguousarray(features[name][start : start + block_records], "<i4")
+            values = np.ascontiguousarray(features[name][start : start + records_per_block], "<i4")
             examples[:, end - len(zeros[name]) : end] = values.view(np.uint8)
             end -= len(encode_entry(name, zeros[name]))
         data = examples.tobytes()

@@ -52,24 +52,24 @@ def pack_pairs(
         )
 
 
-def place_pairs(inputs: Sizes, targets: Sizes, inputs_length: int, targets_length: int) -> Sizes:
+def place_pairs(input_sizes: Sizes, target_sizes: Sizes, inputs_length: int, targets_length: int) -> Sizes:
     """Return the row of each pair, int64 [pairs].
 
     Args:
-        inputs: int64 [pairs], number of tokens of each pair's inputs, at most `inputs_length`.
-        targets: int64 [pairs], number of tokens of each pair's targets, at most `targets_length`.
+        input_sizes: int64 [pairs], number of tokens of each pair's inputs, at most `inputs_length`.
+        target_sizes: int64 [pairs], number of tokens of each pair's targets, at most `targets_length`.
         inputs_length: number of tokens of a row for inputs.
         targets_length: number of tokens of a row for targets.
     """
     # The largest pairs come first, by the larger share that a side takes of its part of a row.
-    relative_sizes = np.stack([inputs / inputs_length, targets / targets_length], 1)
+    relative_sizes = np.stack([input_sizes / inputs_length, target_sizes / targets_length], 1)
     order = np.argsort(-relative_sizes.max(1), kind="stable")
     # Free tokens of each row so far, for inputs and targets.
-    room = np.empty((len(inputs), 2), np.int64)
-    rows = np.empty(len(inputs), np.int64)
+    room = np.empty((len(input_sizes), 2), np.int64)
+    rows = np.empty(len(input_sizes), np.int64)
     row_count = 0
     for pair in order.tolist():
-        input_size, target_size = inputs[pair], targets[pair]
+        input_size, target_size = input_sizes[pair], target_sizes[pair]
         fitting_rows = np.flatnonzero((room[:row_count, 0] >= input_size) & (room[:row_count, 1] >= target_size))
         if len(fitting_rows):
             # The fullest row with room for both sides.

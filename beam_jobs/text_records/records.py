@@ -156,7 +156,7 @@ class TextRecords:
             names, columns = [*field_names, *added], [*columns, *added.values()]
             columns = list(map(self._fill_empty_lists, names, columns))
             for values in zip(*columns, strict=True):
-                # Examples are encoded faster from bytes than from texts.
+                # Examples are encoded faster from bytes than from strings.
                 encoded = [value.encode() if isinstance(value, str) else value for value in values]
                 record = encode_example(dict(zip(names, encoded, strict=True)))
                 summary.documents += 1
@@ -335,11 +335,11 @@ class TextRecords:
     def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         """Yield a record for each document of layout tokens: ids as integer lists, other fields as they are."""
         fields = self.options.record_fields
-        for count, columns, tokens, added in batches:
+        for document_count, columns, tokens, added in batches:
             tokens_by_field = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
             others: dict[str, list[Any]] = dict(added)
-            # Integers of all documents are encoded at once.
+            # Integers of all documents are encoded in one call.
             if LABEL in others:
                 lists[LABEL] = _make_int_lists(others.pop(LABEL))
             others |= {feature.name: column for feature, column in zip(self.extra, columns[len(fields) :], strict=True)}
@@ -357,10 +357,10 @@ class TextRecords:
                 else:
                     others[field.name] = self._fill_empty_lists(field.name, column)
             token_count = sum(len(documents.tokens) for documents in tokens)
-            summary.documents += count
+            summary.documents += document_count
             summary.tokens += token_count
             # 4 bytes for each token, and for the value of each other column.
-            summary.decoded_bytes += 4 * (token_count + count * (len(columns) - len(tokens)))
+            summary.decoded_bytes += 4 * (token_count + document_count * (len(columns) - len(tokens)))
             yield from encode_int_examples(lists, others)
 
     def _end_documents(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
@@ -372,7 +372,7 @@ class TextRecords:
                 yield self._add_ends(documents)
                 continue
             inputs, targets = batch.tokens
-            # Inputs get an end token only if each side has rows; otherwise their targets follow at once.
+            # Inputs get an end token only if each side has rows; otherwise their targets follow immediately.
             inputs = self._add_ends(inputs) if len(self.options.row_lengths) == 2 else inputs
             yield join_sides(inputs, self._add_ends(targets), train_on_inputs=self.options.train_on_inputs)
 
@@ -408,9 +408,9 @@ class TextRecords:
     ) -> Iterator[bytes]:
         """Yield the records of rows with features int32 [rows, length], and count the tokens of the rows' parts."""
         for part in parts:
-            summary.tokens += part.real
-            summary.padding += part.input_ids.size - part.real
-            summary.dropped += part.dropped
+            summary.tokens += part.real_count
+            summary.padding += part.input_ids.size - part.real_count
+            summary.dropped += part.dropped_count
         summary.decoded_bytes += 4 * sum(ids.size for ids in features.values())
         if self.options.int64_lists:
             yield from encode_int_examples({name: IntLists.from_rows(ids) for name, ids in features.items()})

@@ -29,13 +29,13 @@ def text_layout(options: TextOptions) -> str:
 
 
 def text_features(
-    options: TextOptions, classes: int = 1, *, several_labels: bool = False, extra: tuple[Feature, ...] = ()
+    options: TextOptions, num_classes: int = 1, *, several_labels: bool = False, extra: tuple[Feature, ...] = ()
 ) -> tuple[Feature, ...]:
     """Return the schema of the records.
 
     Args:
         options: fields and layout.
-        classes: number of classes, if documents have any.
+        num_classes: number of classes, if documents have any.
         several_labels: whether a document has any number of classes.
         extra: extra features, which follow the others if a record is a document; sequences have none.
     """
@@ -47,7 +47,7 @@ def text_features(
         )
     length = options.sequence_length
     if length is None:
-        return (*_list_document_features(options, classes, several_labels), *extra)
+        return (*_list_document_features(options, num_classes, several_labels), *extra)
     names = [INPUT_IDS, *((SEGMENT_IDS, POSITIONS) if options.pack else ())]
     if options.has_weights:
         names.append(LOSS_WEIGHTS)
@@ -59,7 +59,7 @@ def name_side_features(side: str) -> tuple[str, str, str]:
     return side, f"{side}_{SEGMENT_IDS}", f"{side}_{POSITIONS}"
 
 
-def _list_document_features(options: TextOptions, classes: int, several_labels: bool) -> Iterator[Feature]:
+def _list_document_features(options: TextOptions, num_classes: int, several_labels: bool) -> Iterator[Feature]:
     """Yield the features of records with one document each."""
     for field in options.record_fields:
         yield _make_feature(field, options)
@@ -68,7 +68,7 @@ def _list_document_features(options: TextOptions, classes: int, several_labels: 
     if options.labels.are_stored and several_labels:
         yield Feature(LABEL, "int64", "int64", (None,))
     elif options.labels.are_stored:
-        yield Feature(LABEL, "int64", "int64", num_classes=classes)
+        yield Feature(LABEL, "int64", "int64", num_classes=num_classes)
     if options.keep_key:
         yield Feature(KEY, "bytes", "string", encoding="utf8")
 

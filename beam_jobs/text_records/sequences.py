@@ -22,7 +22,7 @@ from tpudata.tokenizers import Ids
 # A window of documents that are packed together ends at this many documents or tokens.
 WINDOW_DOCUMENTS = 1 << 14
 WINDOW_TOKENS = 1 << 21
-# Tokens that are copied at once, so that index arrays stay small.
+# Tokens that are copied together, so that index arrays stay small.
 _BLOCK_TOKENS = 1 << 16
 
 
@@ -71,15 +71,15 @@ class TokenRows(NamedTuple):
         input_ids: int32 [rows, length].
         segment_ids: int32 [rows, length], or None for rows of a stream.
         positions: int32 [rows, length], or None for rows of a stream.
-        real: number of tokens that are not padding.
-        dropped: number of tokens that were cut from documents longer than `length`.
+        real_count: number of tokens that are not padding.
+        dropped_count: number of tokens that were cut from documents longer than `length`.
     """
 
     input_ids: Ids
     segment_ids: Ids | None
     positions: Ids | None
-    real: int
-    dropped: int
+    real_count: int
+    dropped_count: int
 
 
 def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Iterator[TokenRows]:
@@ -101,13 +101,13 @@ def stream_rows(windows: Iterable[Documents], length: int, pad_id: int) -> Itera
                 tokens[:full_rows_end].reshape(-1, length),
                 segment_ids=None,
                 positions=None,
-                real=full_rows_end,
-                dropped=0,
+                real_count=full_rows_end,
+                dropped_count=0,
             )
     if len(unwritten):
         row = np.full((1, length), pad_id, np.int32)
         row[0, : len(unwritten)] = unwritten
-        yield TokenRows(row, segment_ids=None, positions=None, real=len(unwritten), dropped=0)
+        yield TokenRows(row, segment_ids=None, positions=None, real_count=len(unwritten), dropped_count=0)
 
 
 def pack_rows(
@@ -136,22 +136,22 @@ def split_windows(
     The windows do not depend on the batches of documents.
     """
     window: list[Documents] = []
-    window_documents = window_tokens = 0
+    document_count = token_count = 0
     for batch in batches:
         ends = np.cumsum(batch.sizes)
         first = begin = 0
         while first < len(ends):
             # The document that reaches the number of tokens is the last of the window.
-            token_stop = int(np.searchsorted(ends, begin + max_tokens - window_tokens)) + 1
-            stop = min(token_stop, first + max_documents - window_documents, len(ends))
+            token_stop = int(np.searchsorted(ends, begin + max_tokens - token_count)) + 1
+            stop = min(token_stop, first + max_documents - document_count, len(ends))
             end = int(ends[stop - 1])
             window.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
-            window_documents += stop - first
-            window_tokens += end - begin
+            document_count += stop - first
+            token_count += end - begin
             first, begin = stop, end
-            if window_documents >= max_documents or window_tokens >= max_tokens:
+            if document_count >= max_documents or token_count >= max_tokens:
                 yield Documents.join(window)
-                window, window_documents, window_tokens = [], 0, 0
+                window, document_count, token_count = [], 0, 0
     if window:
         yield Documents.join(window)
 
@@ -226,9 +226,9 @@ def fill_rows(
     row_count = len(counts)
     ids, segment_ids, positions = (np.empty(row_count * length, np.int32) for _ in range(3))
     # A few rows at a time, so that index arrays stay small.
-    block_rows = max(1, _BLOCK_TOKENS // length)
-    for row in range(0, row_count, block_rows):
-        stop = min(row + block_rows, row_count)
+    rows_per_block = max(1, _BLOCK_TOKENS // length)
+    for row in range(0, row_count, rows_per_block):
+        stop = min(row + rows_per_block, row_count)
         block_pieces = slice(piece_stops[row - 1] if row else 0, piece_stops[stop - 1])
         block_tokens = slice(row * length, stop * length)
         block_sizes = sizes[block_pieces]
@@ -243,13 +243,13 @@ def fill_rows(
             mode="clip",
         )
         segment_ids[block_tokens] = np.repeat(segments[block_pieces].astype(np.int32), block_sizes)
-    padding_tokens = np.flatnonzero(segment_ids == 0)
-    ids[padding_tokens], positions[padding_tokens] = pad_id, 0
-    shape, real_tokens = (row_count, length), int(row_tokens.sum())
+    padding_indices = np.flatnonzero(segment_ids == 0)
+    ids[padding_indices], positions[padding_indices] = pad_id, 0
+    shape, real_count = (row_count, length), int(row_tokens.sum())
     return TokenRows(
         ids.reshape(shape),
         segment_ids.reshape(shape),
         positions.reshape(shape),
-        real=real_tokens,
-        dropped=len(tokens) - real_tokens,
+        real_count=real_count,
+        dropped_count=len(tokens) - real_count,
     )

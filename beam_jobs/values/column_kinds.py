@@ -25,7 +25,7 @@ FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 # A result of `float32_problem`, which rounding does not fix.
 TOO_LARGE = "is too large for float32"
 _INT = re.compile(r"[+-]?[0-9]+")
-# Texts that count as numbers if the kind of a column is inferred: `007` does not.
+# Strings that count as numbers if the kind of a column is inferred: `007` does not.
 _PLAIN_INT = re.compile(r"0|-?[1-9][0-9]*")
 _PLAIN_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # Characters of the smallest int64, with its sign.
@@ -66,7 +66,7 @@ class ColumnKind(NamedTuple):
 
 
 def find_kind_of_text(text: str) -> str:
-    """Return the narrowest of `int`, `float` and `str` that a text fits.
+    """Return the narrowest of `int`, `float` and `str` that a string fits.
 
     A whole number with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.
     """
@@ -81,7 +81,7 @@ def fits_int64(number: int) -> bool:
 
 
 def parse_float(text: str) -> float | None:
-    """Parse a number; None if the text is not one, or exceeds float64, such as 1e400."""
+    """Parse a number; None if the string is not one, or exceeds float64, such as 1e400."""
     try:
         number = float(text)
     except ValueError:

@@ -143,12 +143,12 @@ def _report(shards: list[tuple[int, int]], plan: Plan, begin: float) -> None:
 
     Args:
         shards: number and bytes of the references of each shard.
-        plan: the plan, whose `files` is the number of its references.
+        plan: the plan, whose `input_count` is the number of its references.
         begin: time at which the pipeline began.
     """
     record_count, sizes = sum(count for count, _ in shards), [size for _, size in shards]
-    if record_count != plan.files or sum(sizes) != plan.bytes:
-        raise SystemExit(f"{record_count} references came out of {plan.files}")
+    if record_count != plan.input_count or sum(sizes) != plan.bytes:
+        raise SystemExit(f"{record_count} references came out of {plan.input_count}")
     print(f"{record_count:,} references of {sum(sizes) / 1e9:,.0f} GB in {len(shards):,} shards")
     print(f"of {min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB, planned in {time.monotonic() - begin:.0f} s")
 

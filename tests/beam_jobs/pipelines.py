@@ -42,6 +42,6 @@ def run_with_limits(job: ModuleType, argv: Sequence[str], **limits: Any) -> int:
     return run_job(job.new_parser("tpudata"), prepare, argv)
 
 
-def local_pipeline(workers: int = 1, parts: int | None = None) -> beam.Pipeline:
-    """Return a pipeline of the local runner, as a conversion of so many parts has it."""
-    return new_pipeline(parse_beam_flags([], workers)[0], parts)
+def local_pipeline(workers: int = 1, max_parts: int | None = None) -> beam.Pipeline:
+    """Return a pipeline of the local runner, as a conversion of at most this many parts has it."""
+    return new_pipeline(parse_beam_flags([], workers)[0], max_parts)

@@ -36,7 +36,7 @@ class TableRow(NamedTuple):
 
     Attributes:
         place: place of the row.
-        cells: the texts of its cells, by column.
+        cells: content of its cells, by column.
     """
 
     place: Place
@@ -94,7 +94,7 @@ def read_text_lines(path: str) -> Iterator[Line]:
 
 
 def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:
-    """Yield the cells of each row of a table, without space around them; rows without any text are skipped.
+    """Yield the cells of each row of a table, without space around them; rows of empty cells are skipped.
 
     Args:
         path: path of the table.
@@ -155,7 +155,7 @@ def parse_table_columns(head: bytes, delimiter: str = ",") -> tuple[str, ...]:
 
 
 def parse_number(text: str, name: str) -> float:
-    """Return the number that a text is; ValueError with `name` in its message if the text is not a number."""
+    """Return the number in a string; ValueError with `name` in its message if the string is not a number."""
     try:
         return float(text)
     except ValueError:

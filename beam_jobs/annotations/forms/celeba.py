@@ -165,19 +165,21 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
         yield from read_table_rows(path)
         return
     lines = read_text_lines(path)
-    # No list has rows whose number has 20 digits; int() rejects texts of over 4,300.
-    count = int(next(lines).text[:20])
+    # No list has rows whose number has 20 digits; int() rejects strings of over 4,300 digits.
+    stated_count = int(next(lines).text[:20])
     columns = [name for name in next(lines).text.split() if name != _PICTURE]
-    rows = 0
+    row_count = 0
     for place, text in lines:
-        rows += 1
+        row_count += 1
         cells = text.split()
         if len(cells) == len(columns) + 1:
             yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
         else:
             yield place.make_error(f"{count_text(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
-    if rows != count:
-        raise SourceError(f"{path}: its first line says {count:,} pictures, and it has {rows:,}. Download it again.")
+    if row_count != stated_count:
+        raise SourceError(
+            f"{path}: its first line says {stated_count:,} pictures, and it has {row_count:,}. Download it again."
+        )
 
 
 def _parse_attributes(row: TableRow) -> ImageAnnotation:

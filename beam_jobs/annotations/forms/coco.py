@@ -124,7 +124,7 @@ class _Categories:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes in the order of their ids, numbers before texts; categories of one name are one class."""
+        """The classes in the order of their ids, numbers before strings; categories of one name are one class."""
         ordered_ids = sorted(self._names, key=lambda category_id: (isinstance(category_id, str), category_id))
         return tuple(dict.fromkeys(self._names[category_id] for category_id in ordered_ids))
 
@@ -146,10 +146,10 @@ class _AnnotationIds:
         self._offsets = array.array("q")
 
     def add(self, element: Element) -> None:
-        """Add the id of an annotation, if it has one: an int64 as itself, text and longer integers as hashes of 64 bits."""
+        """Add the id of an annotation, if it has one: an int64 as itself, strings and longer integers as hashes of 64 bits."""
         annotation_id = element.value.get("id") if isinstance(element.value, dict) else None
         if isinstance(annotation_id, int | str):
-            # Python's hashes of integers collide, such as those of -1 and -2; hashes of texts are as good as random.
+            # Python's hashes of integers collide, such as those of -1 and -2; hashes of strings are as good as random.
             if isinstance(annotation_id, int) and fits_int64(annotation_id):
                 self._ids.append(annotation_id)
             else:

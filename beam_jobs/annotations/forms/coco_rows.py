@@ -52,7 +52,7 @@ def find_picture_id(element: Element) -> Hashable:
 
 
 def format_category_key(category_id: Any) -> str:
-    """Return the id of a category as a text that differs for 1 and "1"."""
+    """Return the id of a category as a string that differs for 1 and "1"."""
     return str(category_id) if isinstance(category_id, int) else abbreviate_json(category_id)
 
 

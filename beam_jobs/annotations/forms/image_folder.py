@@ -61,7 +61,7 @@ class ImageFolderForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
-        """Return the form of a folder with metadata.csv or metadata.jsonl; None without such a file."""
+        """Return the form of a folder with metadata.csv or metadata.jsonl; None if it has neither."""
         del path
         metadata_path = pick_file(entries, *_NAMES)
         return cls(metadata_path, is_csv=metadata_path.endswith(".csv")) if metadata_path else None
@@ -166,7 +166,7 @@ def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
             captions += _parse_texts(row[key], key)
     label = row.get(_LABEL)
     labels = label if isinstance(label, list) else [label]
-    # A CSV has no objects: a text in their column is ignored.
+    # A CSV has no objects: cells of their column are ignored.
     has_objects = isinstance(row.get(_OBJECTS), dict | list)
     return ImageAnnotation(
         name,

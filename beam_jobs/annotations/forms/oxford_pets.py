@@ -25,7 +25,7 @@ from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
 _LISTS = {"trainval.txt": "train", "test.txt": "test"}
-# No class has a number of more than 9 digits; int() rejects texts of over 4,300.
+# No class has a number of more than 9 digits; int() rejects strings of over 4,300 digits.
 _ROW = re.compile(r"(?P<picture>(?P<breed>\S+)_\d+) (?P<number>\d{1,9}) (?P<species>[12]) \d+")
 _HEAD = re.compile(rb"(?:#[^\n]*\n)*\S+_\d+ \d+ [12] \d+\r?\n")
 

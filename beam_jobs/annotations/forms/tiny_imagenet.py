@@ -17,7 +17,7 @@ from beam_jobs.annotations.annotation import Annotated, ImageAnnotation, ObjectA
 from beam_jobs.annotations.files.rows import read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 
-# No picture has a side of more than 9 digits; int() rejects texts of over 4,300.
+# No picture has a side of more than 9 digits; int() rejects strings of over 4,300 digits.
 _ROW = re.compile(r"(?P<picture>[^\t]+)\t(?P<name>[^\t]+)\t(?P<box>\d{1,9}(?:\t\d{1,9}){3})")
 _HEAD = re.compile(rb"[^\t\r\n]+\t[^\t\r\n]+(?:\t\d+){4}\r?(?:\n|\Z)")
 

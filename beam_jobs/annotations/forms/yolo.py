@@ -66,13 +66,13 @@ class _Names(NamedTuple):
 
     Attributes:
         classes: names of the classes.
-        keypoints: number of keypoints of each object.
-        keypoint_numbers: how many numbers a keypoint has: 2 for x and y, or 3 with a visibility.
+        keypoint_count: number of keypoints of each object.
+        numbers_per_keypoint: how many numbers a keypoint has: 2 for x and y, or 3 with a visibility.
     """
 
     classes: tuple[str, ...]
-    keypoints: int = 0
-    keypoint_numbers: int = 3
+    keypoint_count: int = 0
+    numbers_per_keypoint: int = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ class YoloForm(AnnotationForm):
         """
         names.objects = tuple(dict.fromkeys(self.names.classes))
         # YOLO gives keypoints no names, so they are named by their numbers.
-        names.keypoints = tuple(map(str, range(self.names.keypoints)))
+        names.keypoints = tuple(map(str, range(self.names.keypoint_count)))
         picture = _find_picture(part.removeprefix(f"{self.path.rstrip('/')}/"))
         objects = []
         for place, text in read_text_lines(part):
@@ -143,18 +143,20 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
         )
     name = names.classes[int(class_number)]
     coordinates = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
-    if len(coordinates) == _BOX_NUMBERS + names.keypoints * names.keypoint_numbers:
+    if len(coordinates) == _BOX_NUMBERS + names.keypoint_count * names.numbers_per_keypoint:
         x, y, width, height = coordinates[:_BOX_NUMBERS]
         box = (y - height / 2, x - width / 2, y + height / 2, x + width / 2)
         keypoints = coordinates[_BOX_NUMBERS:]
-        if names.keypoint_numbers == 2:
+        if names.numbers_per_keypoint == 2:
             # Keypoints without a place are at 0, 0, as in Ultralytics; all others are visible.
             pairs = zip(keypoints[::2], keypoints[1::2], strict=True)
             keypoints = [number for pair in pairs for number in (*pair, 2.0 if any(pair) else 0.0)]
         return ObjectAnnotation(box, name, keypoints=pack_keypoints(keypoints))
-    if names.keypoints or len(coordinates) % 2 or len(coordinates) < 6:
+    if names.keypoint_count or len(coordinates) % 2 or len(coordinates) < 6:
         expected = (
-            f"a box and {names.keypoints} keypoints" if names.keypoints else "a box, or 3 points of a polygon or more"
+            f"a box and {names.keypoint_count} keypoints"
+            if names.keypoint_count
+            else "a box, or 3 points of a polygon or more"
         )
         raise ValueError(f"{len(coordinates)} numbers after the class (expected those of {expected})")
     polygon = Polygons((pack_polygon(coordinates),), is_normalised=True)
@@ -211,7 +213,7 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
     """Return the names of classes 0, 1 and so on; None if `names` is empty, or no list of names or mapping from these numbers."""
-    # Compared as text: keys of different types have no order.
+    # Compared as strings: keys of different types have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):

@@ -144,8 +144,8 @@ class AnnotatedConverter(ImageConverter):
             BadRecordError: the picture is rejected, or its map or its target cannot be read.
         """
         annotation = _unwrap_annotation(reference)
-        masks = sum(annotated_object.segmentation is not None for annotated_object in annotation.objects)
-        map_bytes = len(_read_map(annotation) or b"") + _MASK_BYTES * masks
+        mask_count = sum(annotated_object.segmentation is not None for annotated_object in annotation.objects)
+        map_bytes = len(_read_map(annotation) or b"") + _MASK_BYTES * mask_count
         target_bytes = len(self._read_target(annotation)) if annotation.target else 0
         return super().measure_content(reference, data) + map_bytes + target_bytes
 
@@ -219,8 +219,8 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
 def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
     """Return the approximate bytes of an annotation's objects and captions in its record."""
     # Keypoints have 8 bytes a number here, and 4 or fewer in a record.
-    names_and_keypoints = sum(
+    name_and_keypoint_bytes = sum(
         len(annotated_object.class_name) + len(annotated_object.keypoints) // 2
         for annotated_object in annotation.objects
     )
-    return _OBJECT_BYTES * len(annotation.objects) + names_and_keypoints + sum(map(len, annotation.captions))
+    return _OBJECT_BYTES * len(annotation.objects) + name_and_keypoint_bytes + sum(map(len, annotation.captions))

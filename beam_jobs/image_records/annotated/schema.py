@@ -88,7 +88,7 @@ class AnnotationSchema:
         object_labels, class_labels = (None, labels) if has_classes else (labels, None)
         attributes: dict[str, Any] = {
             "kinds": tuple(sorted(contents.kinds)),
-            "keypoints": contents.keypoints,
+            "keypoints": contents.keypoint_count,
             "object_labels": object_labels or Labels(contents.object_names),
             "class_labels": class_labels or Labels(contents.class_names),
             "several_classes": contents.several_classes,

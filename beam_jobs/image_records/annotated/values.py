@@ -164,13 +164,13 @@ def _place_keypoints(
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
         raise ValueError(f"{len(points)} keypoints (expected {schema.keypoints})")
-    placed = []
+    placed_points = []
     for x, y, visibility in points:
         if visibility not in (0, 1, 2):
             raise ValueError(f"a keypoint with visibility {visibility:g} (expected 0, 1 or 2)")
         point = view.convert_point(x, y, is_normalised=is_normalised) if visibility else (0.0, 0.0)
-        placed.append((*point, int(visibility)))
-    for name, values in zip(("x", "y", "visibility"), zip(*placed, strict=True), strict=True):
+        placed_points.append((*point, int(visibility)))
+    for name, values in zip(("x", "y", "visibility"), zip(*placed_points, strict=True), strict=True):
         yield f"image/object/keypoint/{name}", list(values)
 
 
@@ -247,7 +247,7 @@ def _convert_scalar(feature: Feature, value: Any) -> Any:
 
 
 def _encode_text(text: str) -> bytes:
-    """Return a text as UTF-8; ValueError if it has a lone surrogate."""
+    """Return a string as UTF-8; ValueError if it has a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -1,9 +1,9 @@
 """References in packs: many of them as one element of a PCollection.
 
 A runner takes time, and perhaps memory, for every element. Millions of references therefore travel in packs of a few thousand,
-stored by column: numpy handles all of them at once, and a column of one value (the split, the class of a folder) takes only that
-value. Between steps, packs are bytes, some 15 to 40 a reference: the pickled columns, with texts compressed. They do not outlive
-a run, so their encoding may change.
+stored by column: numpy handles all of them in one call, and a column of one value (the split, the class of a folder) takes only
+that value. Between steps, packs are bytes, some 15 to 40 a reference: the pickled columns, with strings compressed. They do not
+outlive a run, so their encoding may change.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ def pack_references(references: Iterable[Reference], order: RecordOrder, unit: i
 def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
     """Regroup references into packs of 4,096, each with the digests of its keys; the last may be smaller."""
     pending: list[tuple[Pack, Digests]] = []
-    pending_references = 0
+    pending_count = 0
     for pack, digests in parts:
         pending.append((pack, digests))
-        pending_references += len(digests)
-        if pending_references >= PACK_REFERENCES:
+        pending_count += len(digests)
+        if pending_count >= PACK_REFERENCES:
             full_packs = _split_packs(pending)
             _, last_digests = full_packs[-1]
             pending = [] if len(last_digests) == PACK_REFERENCES else [full_packs.pop()]
-            pending_references = len(last_digests) if pending else 0
+            pending_count = len(last_digests) if pending else 0
             yield from full_packs
     if pending:
         yield from _split_packs(pending)
@@ -80,7 +80,7 @@ class Pack(PackColumns):
         sizes: integers [n]: sizes in bytes.
         offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
-        root: text before the key in every path, with which `paths` is [""]; empty if paths are not one text and their key.
+        root: string before the key in every path, with which `paths` is [""]; empty if paths are not one string and their key.
     """
 
     positions: Positions
@@ -274,7 +274,7 @@ class Pack(PackColumns):
 
     def to_bytes(self) -> bytes:
         """Encode the pack as an element of a PCollection."""
-        # Only texts are compressed: random positions do not shrink, and other numbers are narrow already.
+        # Only strings are compressed: random positions do not shrink, and other numbers are narrow already.
         keys, columns = self.keys, [getattr(self, name) for name in COLUMNS]
         texts = pickle.dumps((keys.heads, self.root, columns), protocol=5)
         numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
@@ -296,7 +296,7 @@ class Pack(PackColumns):
 
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
-    """Return the text ROOT for which the path of every reference is ROOT and its key; an empty string if there is none."""
+    """Return the string ROOT for which the path of every reference is ROOT and its key; an empty string if there is none."""
     # The whole path if it does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))

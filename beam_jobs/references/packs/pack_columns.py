@@ -68,7 +68,7 @@ class PackColumns:
         return names_by_split
 
     def entry_texts(self) -> list[tuple[str, tuple[str, ...], str, str]]:
-        """Return (split, labels, *`Reference.entry_texts`) of each reference, or one such tuple if all references share it."""
+        """Return (split, labels, *`Reference.entry_texts`) of each reference, or a single tuple if all references share it."""
         # A single row if all references share the features.
         features = list(self.list_feature_rows(max(map(len, (self.feature_names, *self.features.values())))))
         rows = _zip_rows(self.payloads, self.crc32s, features)

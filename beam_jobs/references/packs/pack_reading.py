@@ -310,8 +310,8 @@ def _read_remote(
 ) -> Iterator[bytes | _MissingPiece]:
     """Yield the contents of pieces of objects, in order, reading ahead."""
     # Unless a checksum proves it, a range of an object is read twice at the same time, so each piece may take two threads.
-    threads = max(1, request_limits().read_threads // 2)
-    return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), threads, ahead_bytes))
+    thread_count = max(1, request_limits().read_threads // 2)
+    return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), thread_count, ahead_bytes))
 
 
 def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:

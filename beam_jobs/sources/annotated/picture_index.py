@@ -45,16 +45,16 @@ class PictureIndex:
                 keys += key_bytes(picture.key)
                 key_ends.append(len(keys))
                 sizes.append(picture.size)
-                digests.append(_hash_text(make_match_key(picture.key)))
+                digests.append(_hash_match_key(make_match_key(picture.key)))
         digest_array = np.array(digests, np.uint64)
-        # Numbers of the pictures in the order of their digests.
+        # Indices of the pictures in the order of their digests.
         self._rows = np.argsort(digest_array, kind="stable")
         self._digests = digest_array[self._rows]
         self._keys, self._key_ends, self._sizes = bytes(keys), np.array(key_ends, np.int64), np.array(sizes, np.int64)
 
     def find(self, name: str) -> list[Picture]:
         """Return the pictures that a name in an annotation file may refer to."""
-        digest = np.uint64(_hash_text(make_match_key(name)))
+        digest = np.uint64(_hash_match_key(make_match_key(name)))
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         # Pictures with the digest of the name's match key; the name itself may fit only some of them.
         candidates = map(self._make_picture, self._rows[first:stop].tolist())
@@ -93,6 +93,6 @@ def find_path_below(folder: str, path: str) -> str:
     return path.removeprefix(prefix).rstrip("/") if path.startswith(prefix) else ""
 
 
-def _hash_text(text: str) -> int:
-    """Return the high 64 bits of a text's digest."""
-    return key_digest(text) >> 64
+def _hash_match_key(match_key: str) -> int:
+    """Return the high 64 bits of a match key's digest."""
+    return key_digest(match_key) >> 64

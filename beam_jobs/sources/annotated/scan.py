@@ -21,7 +21,7 @@ from beam_jobs.sources.source import sum_blocks_before
 from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
-# Pictures or objects at which a block ends; a block is listed together.
+# A block ends once it has this many pictures or objects; it is listed together.
 _BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
 
 
@@ -115,16 +115,16 @@ class AnnotationScan:
         self._folder = folder
         # Keys of the pictures since the last call of `take_rows`, and the number of all pictures so far.
         self._keys: list[str] = []
-        self._pictures_read = 0
+        self._picture_count = 0
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Number of pictures that `take_rows` would return."""
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
         """Return the keys of the pictures read since the last call, with indices in the file as lines; add them to `facts`."""
-        lines = range(self._pictures_read - len(self._keys), self._pictures_read)
+        lines = range(self._picture_count - len(self._keys), self._picture_count)
         rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)
         self._keys.clear()
@@ -170,7 +170,7 @@ class AnnotationScan:
             # A PNG of segments among the pictures needs no annotation itself.
             self.facts.add_annotated([map_key])
         self._keys.append(pictures[0].key)
-        self._pictures_read += 1
+        self._picture_count += 1
         return AnnotatedPicture(pictures[0], annotation)
 
     def _make_rejection(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
@@ -196,7 +196,7 @@ class PictureScan:
         self._part_index = part_index
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Number of rows: always 0."""
         return 0
 

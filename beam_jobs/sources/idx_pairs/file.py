@@ -32,7 +32,7 @@ _FIX = "Download it again, or remove it from the input."
 
 
 def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Return the dimensions' sizes in an IDX file, and the length of its header in bytes.
+    """Return the dimensions' sizes in an IDX file, and the number of bytes of its header.
 
     Args:
         path: path of the file, which may be compressed.
@@ -50,18 +50,18 @@ def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...]
         )
     if head[2] != _UNSIGNED_BYTE:
         raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x} (expected 0x08, unsigned bytes). {_FIX}")
-    length = _MAGIC_BYTES + 4 * head[3]
-    if len(head) < length:
-        raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {length} bytes)")
-    sizes = struct.unpack(f">{head[3]}I", head[_MAGIC_BYTES:length])
-    if not read_compression(path) and file_size(path) != length + math.prod(sizes):
+    header_bytes = _MAGIC_BYTES + 4 * head[3]
+    if len(head) < header_bytes:
+        raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {header_bytes} bytes)")
+    sizes = struct.unpack(f">{head[3]}I", head[_MAGIC_BYTES:header_bytes])
+    if not read_compression(path) and file_size(path) != header_bytes + math.prod(sizes):
         shape = " x ".join(map(str, sizes))
         raise CorruptionError(
             path,
-            min(file_size(path), length + math.prod(sizes)),
+            min(file_size(path), header_bytes + math.prod(sizes)),
             f"{file_size(path)} bytes, but its header says {shape}",
         )
-    return sizes, length
+    return sizes, header_bytes
 
 
 def check_shape(path: str, shape: tuple[int, ...]) -> None:

@@ -50,7 +50,7 @@ class IdxUnit(NamedTuple):
         split: split of the images, or empty.
         shape: shape of one image: height, width, and channels if the file has that dimension.
         first, length: index of the first image, and number of images.
-        header: bytes before the first image of the file.
+        header: number of bytes before the first image of the file.
     """
 
     images: str
@@ -60,6 +60,7 @@ class IdxUnit(NamedTuple):
     shape: tuple[int, ...]
     first: int
     length: int
+    # Not `header_bytes`: files in rejects/ are named by hashes of the repr, which includes names of fields.
     header: int
 
 
@@ -208,7 +209,7 @@ def _find_pair(path: str) -> _Pair:
 def _cut_runs(pair: _Pair) -> Iterator[IdxUnit]:
     """Yield the units of a pair of files: runs of images, or all images of a compressed pair. SourceError if counts differ."""
     images, labels, name, split = pair
-    (count, *shape), header = read_header(images, (3, 4))
+    (count, *shape), header_bytes = read_header(images, (3, 4))
     (label_count,), _ = read_header(labels, (1,))
     if count != label_count:
         raise SourceError(
@@ -218,4 +219,4 @@ def _cut_runs(pair: _Pair) -> Iterator[IdxUnit]:
     step = count if read_compression(images) or read_compression(labels) else _UNIT_IMAGES
     # Without images, the step of a compressed pair is 0, which `range` rejects.
     for first in range(0, count, step or 1):
-        yield IdxUnit(images, labels, name, split, tuple(shape), first, min(step, count - first), header)
+        yield IdxUnit(images, labels, name, split, tuple(shape), first, min(step, count - first), header_bytes)

@@ -178,7 +178,7 @@ class CifarFile(ImageSet):
 
 
 def _decode_keys(value: Any, path: str) -> dict[str, Any]:
-    """Return a pickled dict with its keys as text, since pickles of Python 2 have bytes; SourceError if it is not a dict."""
+    """Return a pickled dict with its keys as strings, since pickles of Python 2 have bytes; SourceError if it is not a dict."""
     if not isinstance(value, dict):
         raise SourceError(f"{path}: a pickle of {type(value).__name__} (expected a dict, as CIFAR has). Remove it.")
     return {_decode_text(key): entry for key, entry in value.items()}

@@ -2,8 +2,8 @@
 
     train_32x32.mat  test_32x32.mat  extra_32x32.mat        X uint8 [32, 32, 3, N], y [N, 1] from 1 to 10
 
-The label of the digit 0 is 10 in the file, and 0 here. MATLAB's first axis is the fastest: an image is its channels, each of which
-is its columns, and N comes last, so images can be read one by one; scipy.io would hold a whole file, 1.6 GB of `extra`.
+The label of the digit 0 is 10 in the file, and 0 here. MATLAB's first axis is the fastest: an image is stored channel by channel,
+and a channel column by column. N comes last, so images can be read one by one; scipy.io would hold a whole file, 1.6 GB of `extra`.
 
 A file of version 5 ("MAT-File Format", MathWorks) has a header of 128 bytes and then variables. Each is an element: 4 bytes of type
 and 4 of size, the content, and zeros to a multiple of 8. A compressed element holds another one as a stream of zlib. The content of

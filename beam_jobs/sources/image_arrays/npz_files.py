@@ -47,7 +47,7 @@ class _Array(NamedTuple):
         name: its name, without ending.
         shape: its sizes.
         form: format of a number with its byte order, in the notation of `struct`; empty if it is not an integer or bool.
-        header: bytes before the first number.
+        header: number of bytes before the first number.
         is_stored: whether its numbers are not compressed.
         offset: offset of the first number in the file, if it is stored.
         is_fortran: whether the first axis is the fastest.
@@ -56,6 +56,7 @@ class _Array(NamedTuple):
     name: str
     shape: tuple[int, ...]
     form: str
+    # Not `header_bytes`: files in rejects/ are named by hashes of the repr, which includes names of fields.
     header: int
     is_stored: bool
     offset: int
@@ -162,7 +163,7 @@ def _group_arrays(arrays: list[_Array], kind_words: tuple[str, ...], path: str) 
 
     Args:
         arrays: all arrays of the archive.
-        kind_words: words for the kind, exactly one of which the name of an array must have.
+        kind_words: words for the kind; the name of an array must have exactly one of them.
         path: path of the archive.
     """
     arrays_by_other_words: dict[str, _Array] = {}
@@ -221,8 +222,8 @@ def _list_arrays(path: str) -> list[_Array]:
             # numpy evaluates a header as Python, so a damaged one raises any error, such as SyntaxError or MemoryError.
             except Exception as error:
                 raise CorruptionError(path, offset, f"{member.filename} is not an array: {one_line(error)}") from None
-            header, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
-            size = header + math.prod(shape) * dtype.itemsize
+            header_bytes, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
+            size = header_bytes + math.prod(shape) * dtype.itemsize
             # Objects are pickled, in any number of bytes.
             if size != member.file_size and not dtype.hasobject:
                 raise CorruptionError(
@@ -231,7 +232,9 @@ def _list_arrays(path: str) -> list[_Array]:
             # With a single axis, both orders are the same.
             is_fortran = is_fortran and sum(side > 1 for side in shape) > 1
             name, number_format = member.filename.removesuffix(_ENDING), _find_struct_format(dtype)
-            arrays.append(_Array(name, shape, number_format, header, is_stored, offset + header, is_fortran))
+            arrays.append(
+                _Array(name, shape, number_format, header_bytes, is_stored, offset + header_bytes, is_fortran)
+            )
     return arrays
 
 

@@ -1,4 +1,4 @@
-"""Pickles of arrays, numbers, texts, lists and dicts, read without making any other object.
+"""Pickles of arrays, numbers, strings, lists and dicts, read without making any other object.
 
 Python's pickles are programs: unpickling one may run any code. This reader supports the operations that put values together
 (pickletools.py of the standard library documents them all) and the functions with which NumPy makes arrays. None is called: an
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from tpudata.errors import CorruptionError, SourceError
 
-# Longer bytes and texts stay in the file: the pixels of a single image are longer, names of classes and files are not.
+# Longer bytes and strings stay in the file: the pixels of a single image are longer, names of classes and files are not.
 _MAX_READ = 1 << 10
 _BUFFER_BYTES = 1 << 18
 # Longest name of a module or function.
@@ -72,7 +72,7 @@ _MARK = object()
 
 
 def read_pickle(path: str) -> Any:
-    """Return the pickled value of a file: texts are bytes or str, arrays `PickledArray`, and long texts and bytes `BytesPlace`.
+    """Return the pickled value of a file: strings are bytes or str, arrays `PickledArray`, long strings and bytes `BytesPlace`.
 
     Raises:
         CorruptionError: the file is truncated or damaged.
@@ -138,7 +138,7 @@ class _PickleReader:
         self._stack.append(value)
 
     def _push_bytes(self, form: str, *, is_text: bool = False) -> None:
-        """Push bytes or text whose size precedes them; if they are long, push only their place in the file.
+        """Push bytes or a string whose size precedes them; if they are long, push only their place in the file.
 
         `form` is the format of the size, in the notation of `struct`.
         """

@@ -29,7 +29,7 @@ def open_with_arguments(
     Args:
         name: name of the source.
         source_class: class of the source, a dataclass.
-        texts: the arguments, as text.
+        texts: the arguments by name, as strings.
         options: options of the conversion by the name of the field that gets them, if the class has it.
 
     Raises:
@@ -121,11 +121,11 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _parse(name: str, text: str, hint: Any, source: str) -> Any:
-    """Parse an argument's text by its type annotation; UsageError if the type is unsupported, or the text is not of it.
+    """Parse an argument's value by its type annotation; UsageError if the type is unsupported, or the value is not of it.
 
     Args:
         name: name of the argument.
-        text: its text.
+        text: its value as a string.
         hint: its type annotation.
         source: name of the source, for the message.
     """

@@ -180,7 +180,7 @@ def _name_source(source: Source) -> str:
 
 
 def _require_iterable(source: Source, method: str, returned: Any) -> Iterable[Any]:
-    """Return what a method has returned; UsageError if it is not iterable, or is text or bytes."""
+    """Return what a method has returned; UsageError if it is not iterable, or is a string or bytes."""
     if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(
             f"{_name_source(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
@@ -191,7 +191,7 @@ def _require_iterable(source: Source, method: str, returned: Any) -> Iterable[An
 def _check_types(reference: Any, method_name: str) -> None:
     """Raise UsageError if an object is not a reference, or a field has another type.
 
-    Packing such a reference would fail later, with an error that does not name it.
+    Packing it would fail later, with an error that does not name the source.
     """
     if not isinstance(reference, Reference):
         raise UsageError(

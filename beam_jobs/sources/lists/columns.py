@@ -2,7 +2,7 @@
 
 The kind of an extra column is the narrowest that fits all its values in the whole list: `int` (whole numbers that fit int64,
 without leading zeros), `float`, else `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is stored
-as NaN in a `float` column and as an empty text in a `str` column. In an `int` column it is an error, unless a substitute is
+as NaN in a `float` column and as an empty string in a `str` column. In an `int` column it is an error, unless a substitute is
 declared: as a `float` column, it might change large numbers.
 """
 
@@ -97,7 +97,7 @@ class Column:
 
         Args:
             value: the value; None or an empty string if it is missing.
-            typed: whether a string is a text even if it looks like a number.
+            typed: whether a string is a `str` even if it looks like a number.
             place: row of the value.
             name: name of the column, for messages.
 
@@ -290,7 +290,7 @@ def _find_inexact(value: Any, place: RowPlace, name: str) -> tuple[RowPlace, str
 
 
 def _parse_number(value: Any) -> int | float | None:
-    """Return a number, a bool as an integer, or the number in a text; None if a number in a text exceeds float64."""
+    """Return a number, a bool as an integer, or the number in a string; None if a number in a string exceeds float64."""
     if not isinstance(value, str):
         return value if isinstance(value, float) else int(value)
     return int(value) if find_kind_of_text(value) == INT else parse_float(value)
@@ -328,5 +328,5 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
 
 
 def _fits_int64(value: int | str) -> bool:
-    """Return whether an integer fits int64; not if its text has more than 20 characters, since int() may reject a long one."""
+    """Return whether an integer fits int64; not if it has more than 20 characters, since int() may reject a longer string."""
     return len(str(value)) <= 20 and fits_int64(int(value))

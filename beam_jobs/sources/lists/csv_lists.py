@@ -88,21 +88,21 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
         line: number of lines before the first piece.
     """
     aligned_pieces = _LineAlignedPieces(pieces, offset)
-    lines_before = line
+    line_count = line
     for lines in aligned_pieces:
         start = aligned_pieces.end - len(lines)
         rows = _split_in_bulk(lines, form, start)
         if rows is not None:
-            yield from _locate_bulk_rows(rows, lines, start, lines_before)
-            lines_before += lines.count(b"\n")
+            yield from _locate_bulk_rows(rows, lines, start, line_count)
+            line_count += lines.count(b"\n")
             continue
         # Split row by row until a row ends where a piece does; the pieces after it are split in bulk again.
         remaining_pieces = itertools.chain((lines,), aligned_pieces)
-        for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, lines_before):
+        for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, line_count):
             # The end of a last line without a line end is counted one too high.
             yield cells, row_line, min(end, aligned_pieces.end)
             if end >= aligned_pieces.end:
-                lines_before = row_line
+                line_count = row_line
                 break
 
 

@@ -129,7 +129,7 @@ class ListBlock(NamedTuple):
     line: int
 
     def __repr__(self) -> str:
-        """Return a text that must not change: names of files in rejects/ are hashes of it."""
+        """Return a string that must not change: names of files in rejects/ are hashes of it."""
         return f"Block(file={self.file!r}, start={self.start!r}, end={self.end!r}, line={self.line!r})"
 
 

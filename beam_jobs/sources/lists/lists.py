@@ -116,7 +116,7 @@ class Lists(ScannedSource):
         roles = Roles.find(read_columns(file), source_options, first_path)
         if roles.split is not None:
             reject_split_flag(options, f"{first_path} has splits already, in its column {roles.split!r}")
-        # Values of JSON have types; the cells of CSV, which has a header, are text.
+        # Values of JSON have types; the cells of CSV, which has a header, are strings.
         typed = not file.columns
         if typed and source_options.label_separator is not None:
             raise UsageError(
@@ -226,7 +226,7 @@ class Lists(ScannedSource):
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with the same path, by reading the path again; it is '' if the list has changed since."""
+        """Return the error of two rows with the same path, which is read again; the path is '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         # Rows of a JSON array may share a line, so the digest is compared, too.

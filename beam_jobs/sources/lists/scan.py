@@ -1,7 +1,7 @@
 """Scans of lists: each is read once, from start to end, for its blocks and facts about its rows.
 
-A quoted cell may hold line breaks, so only such a scan finds the ends of rows and their lines. One worker reads a list; several
-lists are read at the same time.
+A quoted cell may hold line breaks, so only a scan from the start finds the ends of rows and their lines. One worker reads a list;
+several lists are read at the same time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ListScan:
         list_index: index of the list among all.
         roles: columns of path, label and split.
         reader: reader of the extra columns.
-        separator: text between several labels in a CSV cell, or None.
+        separator: string between several labels in a CSV cell, or None.
         block_bytes: size from which a block ends at the end of a row.
 
     Attributes:
@@ -65,7 +65,7 @@ class ListScan:
         self._lines: list[int] = []
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Number of rows that `take_rows` would return."""
         return len(self._paths)
 

@@ -20,7 +20,7 @@ class ListedFile:
         origin: list and line, for messages.
         key: the path as written.
         path: the full path.
-        split: the split in its column; empty without such a column.
+        split: the split in its column; empty if there is none.
         labels: names of its classes.
         features: values of the extra columns.
     """

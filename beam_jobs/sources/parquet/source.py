@@ -227,7 +227,7 @@ class ParquetImages(Source):
         first_row = 0
         for group_index, group in enumerate(groups):
             yield ParquetUnit(part.path, size, part.name, split, group_index, first_row)
-            first_row += group.rows
+            first_row += group.row_count
 
     def _check_columns(self, file: ParquetReader, path: str) -> None:
         """Raise SourceError if a file has other columns or class names than the first one."""
@@ -255,8 +255,8 @@ class ParquetImages(Source):
                 raise
             suffix = ""
             if unit.group is not None:
-                rows = read_footer(unit.path, unit.size).groups[unit.group].rows
-                suffix = f"; row group {unit.group} of {count_text(rows, 'row')} is not stored"
+                row_count = read_footer(unit.path, unit.size).groups[unit.group].row_count
+                suffix = f"; row group {unit.group} of {count_text(row_count, 'row')} is not stored"
             reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
@@ -333,7 +333,7 @@ class ParquetImages(Source):
         """Return the class name for a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
             raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")
-        # Names in the metadata are for whole numbers: a text is a class name even if the metadata has names.
+        # Names in the metadata are for whole numbers: a string is a class name even if the metadata has names.
         if self.columns.class_names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(origin, f"its label is neither text nor a whole number: {value!r}")

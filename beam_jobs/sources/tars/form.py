@@ -33,7 +33,7 @@ from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 CLASSES, TARS, PAIRS = "classes", "tars", "pairs"
 # Descriptions of the forms, for messages.
 FORMS = {CLASSES: "a tar of images in folders", TARS: "a tar of tars", PAIRS: "a tar of samples"}
-# Number of bytes of a compressed tar that are searched for its form; unpacking so many takes a second or two.
+# Number of bytes of a compressed tar that are searched for its form; unpacking them takes a second or two.
 MAX_EXAMINED_BYTES = 1 << 29
 # Number of samples that are searched for a label.
 _MAX_SAMPLES = 1000

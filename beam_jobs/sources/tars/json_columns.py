@@ -104,7 +104,7 @@ def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
         if not isinstance(value, list):
             # The converter rejects a scalar, also 0 and false.
             return [] if value is None or value == "" else value
-        # A null among numbers becomes an empty text, which the converter rejects.
+        # A null among numbers becomes an empty string, which the converter rejects.
         element_kind = ColumnKind(LIST_KINDS[kind.kind], missing="")
         return [_convert_value(name, element_kind, element, origin) for element in value]
     if value is None or value == "":

@@ -115,21 +115,21 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
                 )
             raise CorruptionError(path, offset, "no tar header where one is expected: its checksum does not fit")
         kind = header[156:157]
-        content = offset + BLOCK
+        content_start = offset + BLOCK
         size = int(pax["size"]) if pax.get("size") else _parse_number(header[124:136], path, offset)
-        if not 0 <= size <= _MAX_BYTES - content:
+        if not 0 <= size <= _MAX_BYTES - content_start:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
         stated_size = size
         if kind in _DATALESS_TYPES:
             size = 0
-        if end is not None and content + size > end:
+        if end is not None and content_start + size > end:
             raise CorruptionError(path, offset, f"the tar is cut inside a member of {size} bytes")
         if kind in _HEADER_TYPES:
             if size > _MAX_NAME_BYTES:
                 raise CorruptionError(
                     path, offset, f"a tar header of {size} bytes, where {_MAX_NAME_BYTES} are the most"
                 )
-            body = _read(file, path, content, size, end, "inside a long name")
+            body = _read(file, path, content_start, size, end, "inside a long name")
             if kind == b"L":
                 long_name = _decode_text(body)
             elif kind == b"K":
@@ -158,11 +158,11 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
                 problem = _find_problem(kind, name, size)
                 if safe_path is None and kind in _FILE_TYPES and not is_path_left_behind(name):
                     problem = problem or OUTSIDE
-                yield Member(safe_path or name, content, size, kind in _FILE_TYPES and not problem, link, problem)
+                yield Member(safe_path or name, content_start, size, kind in _FILE_TYPES and not problem, link, problem)
             dataless_name = (safe_path or name) if stated_size > size else ""
             long_name = long_link = ""
             pax = {}
-        offset = content + (size + BLOCK - 1) // BLOCK * BLOCK
+        offset = content_start + (size + BLOCK - 1) // BLOCK * BLOCK
 
 
 def _find_problem(kind: bytes, name: str, size: int) -> str:

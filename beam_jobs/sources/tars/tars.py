@@ -7,7 +7,7 @@
 
 The first members of the first tar determine the form. With `--label-from`, a file's path in the tar gives its class. A key is
 TAR/MEMBER, where TAR is the tar's path below the input's folder without an ending such as .gz. References point into uncompressed
-tars, of which only headers and labels are read; images of a compressed tar travel.
+tars: only their headers and labels are read. Images of a compressed tar travel.
 """
 
 from __future__ import annotations

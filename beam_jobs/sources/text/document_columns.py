@@ -37,7 +37,7 @@ class DocumentColumns:
         splits: splits that the names of the files stand for; a folder that stands for one is not a class.
         classes: mapping from labels to class names.
         several: whether a document may have any number of classes.
-        class_names: class names in the metadata of the first file, which all files must have; None without such names.
+        class_names: class names in the metadata of the first file, which all files must have; None if it has none.
     """
 
     text: TextOptions
@@ -171,7 +171,7 @@ class DocumentColumns:
         return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
     def _resolve_folder_class(self, path: str, name: str) -> str:
-        """Return the class of the folder that holds a file; BadRecordError without such a folder, or for an unknown class."""
+        """Return the class of the folder that holds a file; BadRecordError if there is none, or for an unknown class."""
         folders = name.split("/")[:-1]
         # The outermost folder may be a split.
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
@@ -186,7 +186,7 @@ class DocumentColumns:
 
 
 def _read_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:
-    """Return the class names for labels in a Parquet file's metadata; None without such names, or if the file cannot be read."""
+    """Return the class names for labels in a Parquet file's metadata; None if it has none, or if the file cannot be read."""
     label = text.labels.label_field
     with contextlib.suppress(SourceError, CorruptionError):
         if label is not None and detect_form(file.path, text).kind == PARQUET:
@@ -215,7 +215,7 @@ def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str
 
 
 def _parse_row_key(value: Any, name: str, origin: str) -> str:
-    """Return the key in a row's field as text; BadRecordError if it is empty, not Unicode, or neither text nor a whole number."""
+    """Return the key in a row's field; BadRecordError if it is empty, not Unicode, or neither a string nor a whole number."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(

@@ -43,7 +43,7 @@ class TextFiles(NamedTuple):
 
 
 def list_first_names(path: str) -> list[str]:
-    """Return the first names in the input's folder: of files to convert, and of folders with such files. See `take_first_names`.
+    """Return the first names in the input's folder: of files to convert, and of folders that hold any. See `take_first_names`.
 
     Raises:
         SourceError: no file matches, or the path does not exist.
@@ -79,7 +79,7 @@ def list_ranges(path: str) -> Iterator[TextFiles]:
         folder, pattern = split_pattern(path)
         deep = len(pattern) > 1
         if deep and not (_ANY_FOLDERS in pattern and storage_for(folder).lists_deep):
-            # Such a pattern is expanded folder by folder, not in ranges.
+            # This pattern is expanded folder by folder, not in ranges.
             yield TextFiles(path)
             return
     for files in folder_ranges(folder, deep=deep):

@@ -27,14 +27,14 @@ def gather_runs(
         max_documents: number of documents from which a run ends.
     """
     run: list[_Item] = []
-    run_bytes = run_documents = 0
+    run_bytes = run_document_count = 0
     for item in items:
         run.append(item)
-        item_bytes, item_documents = measure(item)
-        run_bytes, run_documents = run_bytes + item_bytes, run_documents + item_documents
-        if run_bytes >= _RUN_BYTES or run_documents >= max_documents:
+        item_bytes, item_document_count = measure(item)
+        run_bytes, run_document_count = run_bytes + item_bytes, run_document_count + item_document_count
+        if run_bytes >= _RUN_BYTES or run_document_count >= max_documents:
             yield run
-            run, run_bytes, run_documents = [], 0, 0
+            run, run_bytes, run_document_count = [], 0, 0
     if run:
         yield run
 

@@ -43,21 +43,23 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
     Args:
         options: options of the conversion.
         limits: limits of the requests of each worker.
-        held_documents: documents that a worker holds back.
+        max_held_documents: most documents that a worker holds back.
     """
 
-    def __init__(self, options: TextOptions, limits: RequestLimits, *, held_documents: int = HELD_DOCUMENTS) -> None:
+    def __init__(
+        self, options: TextOptions, limits: RequestLimits, *, max_held_documents: int = HELD_DOCUMENTS
+    ) -> None:
         super().__init__()
         self._options = options
         self._limits = limits
-        self._held_documents = held_documents
+        self._max_held_documents = max_held_documents
 
     def expand(self, packs: beam.PCollection) -> Any:
         """Find the documents whose texts have equal digests, and omit all but one of them from their packs."""
         named_packs = packs | "Name" >> beam.Map(_name_pack)
         duplicate_rows = (
             named_packs
-            | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._held_documents))
+            | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._max_held_documents))
             | "ByDigest" >> beam.GroupByKey()
             | "Compare" >> beam.FlatMap(_find_duplicates)
         )
@@ -100,10 +102,10 @@ def _name_pack(data: bytes) -> tuple[bytes, bytes]:
 class _Digests(LimitedStep):
     """Yields (group, entries of documents), grouped by digest, holding documents back until there are enough."""
 
-    def __init__(self, options: TextOptions, limits: RequestLimits, held_documents: int) -> None:
+    def __init__(self, options: TextOptions, limits: RequestLimits, max_held_documents: int) -> None:
         super().__init__(limits)
         self._options = options
-        self._held_documents = held_documents
+        self._max_held_documents = max_held_documents
 
     def start_bundle(self) -> None:
         self._entries: dict[int, list[_Entry]] = {}
@@ -124,7 +126,7 @@ class _Digests(LimitedStep):
                 digest = hash_texts(texts)
                 self._entries.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
         self._count += len(pack.keys)
-        if self._count >= self._held_documents:
+        if self._count >= self._max_held_documents:
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:

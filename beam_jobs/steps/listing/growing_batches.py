@@ -14,13 +14,13 @@ def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
     The number of items doubles only while it is below 64.
     """
-    batch, batches = list[Any](), 0
+    batch, batch_count = list[Any](), 0
     for item in items:
         batch.append(item)
         if len(batch) >= size:
             yield batch
-            batch, batches = [], batches + 1
-            if batches == _EQUAL_BATCHES and size < _MAX_ITEMS:
-                size, batches = 2 * size, 0
+            batch, batch_count = [], batch_count + 1
+            if batch_count == _EQUAL_BATCHES and size < _MAX_ITEMS:
+                size, batch_count = 2 * size, 0
     if batch:
         yield batch

@@ -129,14 +129,14 @@ class _Scan(LimitedStep):
             scan = self._source.scan(part_index, part)
             for index_in_part, scanned_part in enumerate(scan.parts()):
                 yield part_index, index_in_part, scanned_part
-                if scan.held >= _HELD_ROWS:
+                if scan.held_count >= _HELD_ROWS:
                     side_outputs += _tag_groups(scan)
             side_outputs += _tag_groups(scan)
             side_outputs.append(TaggedOutput(_FACTS, scan.facts))
 
 
 def _tag_groups(scan: Scan) -> list[TaggedOutput]:
-    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held else []
+    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held_count else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]

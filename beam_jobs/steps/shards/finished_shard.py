@@ -63,8 +63,8 @@ def find_finished(
     except CorruptionError:
         return None
     # Only some stores report a checksum.
-    indexed = index.shard_bytes, index.compression, index.summary.get(INPUTS)
-    if indexed != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
+    indexed_facts = index.shard_bytes, index.compression, index.summary.get(INPUTS)
+    if indexed_facts != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
         return None
     files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
     rejects = storage.stat(storage.join(output, rejects_name(name)))

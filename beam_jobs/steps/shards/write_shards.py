@@ -47,17 +47,17 @@ class ShardResult(NamedTuple):
     Attributes:
         split: split that the shard belongs to.
         name: file name of the shard.
-        records: number of records; 0 if no input became a record, so that no shard is written.
+        record_count: number of records; 0 if no input became a record, so that no shard is written.
         bytes: size of the file.
         crc32c: checksum of the file.
-        summary: the converter's summary of its records, as JSON text because Beam cannot encode names that are not UTF-8.
+        summary: the converter's summary of its records, as JSON because Beam cannot encode names that are not UTF-8.
         rejected: number of rejected inputs by kind.
         files: the shard and its other files, as written or found.
     """
 
     split: str
     name: str
-    records: int
+    record_count: int
     bytes: int
     crc32c: int
     summary: str
@@ -218,7 +218,14 @@ class WriteShards(LimitedStep):
         self._count(conversion)
         summary, rejected = json.dumps(conversion.summary.to_json()), rejects.counts()
         return ShardResult(
-            inputs.split, inputs.name, records=0, bytes=0, crc32c=0, summary=summary, rejected=rejected, files=files
+            inputs.split,
+            inputs.name,
+            record_count=0,
+            bytes=0,
+            crc32c=0,
+            summary=summary,
+            rejected=rejected,
+            files=files,
         )
 
     def _count(self, conversion: ShardConversion) -> None:

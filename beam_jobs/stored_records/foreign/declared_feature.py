@@ -46,7 +46,7 @@ class DeclaredFeature:
         """Parse `NAME=KIND` or `NAME=KIND:SHAPE`, whose first size may be N.
 
         Raises:
-            UsageError: the text has another form.
+            UsageError: `text` has another form.
         """
         name, equals, declaration = text.rpartition("=")
         kind, colon, sizes = declaration.partition(":")
@@ -65,7 +65,7 @@ class DeclaredFeature:
             raise _make_declaration_error(text) from None
 
     def check(self, values: Value) -> None:
-        """Raise ValueError if the values of a record do not have the declared kind and shape, or a text is not UTF-8.
+        """Raise ValueError if the values of a record do not have the declared kind and shape, or a string is not UTF-8.
 
         Args:
             values: values of the feature; empty if the record lacks it.

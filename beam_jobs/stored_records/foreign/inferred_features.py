@@ -95,10 +95,10 @@ class ValueStatistics:
         self.kind, self.key = kind, self.key or other.key
         self.records += other.records
 
-    def make_feature(self, name: str, total: int) -> Feature:
-        """Return the feature called `name` of a dataset with `total` records."""
+    def make_feature(self, name: str, record_count: int) -> Feature:
+        """Return the feature called `name` of a dataset with `record_count` records."""
         # A record without the feature has no values.
-        low = self.low if self.records == total else 0
+        low = self.low if self.records == record_count else 0
         # A list, with a fixed size if all records have the same number of values; one value in every record makes a scalar.
         shape: tuple[int | None, ...] = (low if low == self.high else None,)
         if shape == (1,):

@@ -63,7 +63,7 @@ def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOpti
 
 
 def read_tfds(folder: str) -> TfdsFacts | None:
-    """Return the facts in the TFDS metadata of a folder; None if it has no such metadata.
+    """Return the facts in the TFDS metadata of a folder; None if it has none.
 
     Raises:
         SourceError: the metadata are damaged.

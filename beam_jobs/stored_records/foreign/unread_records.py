@@ -37,7 +37,7 @@ def _has_header(data: bytes) -> bool:
     # A header that begins at byte 1 has its zeros at byte 5.
     position = data.find(_ZEROS, 5)
     while position >= 0:
-        # 8 bytes of length, of which the last 4 are the zeros, and 4 of checksum.
+        # 8 bytes of length, the last 4 being the zeros, and 4 of checksum.
         if is_header(data[position - 4 : position + 8]):
             return True
         position = data.find(_ZEROS, position + 1)

@@ -29,12 +29,12 @@ class PlacedRow(NamedTuple):
 
     Attributes:
         span: its bytes, without line end and byte order mark.
-        lines: number of lines up to its end, including blank ones.
+        line_count: number of lines up to its end, including blank ones.
         end: offset of the line after it.
     """
 
     span: Span
-    lines: int
+    line_count: int
     end: int
 
 
@@ -114,7 +114,7 @@ def find_columns(
         are_right: returns whether columns can be the columns of the file.
 
     Returns:
-        (delimiter, columns); without such a delimiter an empty text and the columns that the first delimiter gives.
+        (delimiter, columns); if no delimiter gives them, an empty string and the columns that the first delimiter gives.
 
     Raises:
         SourceError: no delimiter gives the right columns, and `read_columns` raised this for one of them.

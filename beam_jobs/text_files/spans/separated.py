@@ -21,7 +21,7 @@ def split_documents(
 
     Args:
         chunks: bytes of a file.
-        separator: text between documents.
+        separator: string between documents.
         limit: most bytes of a document; a longer one has no data.
         offset: offset of the first chunk in the file; no document begins there unless it is 0.
         start: offset from which on documents are yielded.
@@ -46,12 +46,13 @@ def split_documents(
             elif stop is not None and begin >= stop:
                 return
         search_start = max(search_start, len(buffer) - len(separator_bytes) + 1)
-        dropped = search_start
+        dropped_bytes = search_start
         if begin is not None and begin >= buffer_start:
             # The last bytes may be part of a separator, so the document may still be short enough.
             may_fit = buffer_start + len(buffer) - begin <= limit + len(separator_bytes)
-            dropped = min(search_start, begin - buffer_start) if may_fit else search_start
-        buffer, buffer_start, search_start = buffer[dropped:], buffer_start + dropped, search_start - dropped
+            dropped_bytes = min(search_start, begin - buffer_start) if may_fit else search_start
+        buffer, buffer_start = buffer[dropped_bytes:], buffer_start + dropped_bytes
+        search_start -= dropped_bytes
     if begin is not None:
         yield from _cut_document(buffer, buffer_start, begin, buffer_start + len(buffer), limit)
 

@@ -168,8 +168,7 @@ def plan_shards(folder: Path, record_count: int) -> dict[str, Output]:
     """Plan the shards, on one worker; every worker gets the plan."""
     tally = pickle.loads((folder / f"{TALLY}-sum").read_bytes())
     plan = make_plan(tally, ratios={}, options=OPTIONS, overhead=OVERHEAD)
-    # `files` counts the references in the plan.
-    assert plan.files == record_count
+    assert plan.input_count == record_count
     output = _write_value(folder / "plan", plan)
     output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
     return {"plan": output}

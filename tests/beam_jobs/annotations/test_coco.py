@@ -161,7 +161,7 @@ def test_reads_keypoints_with_their_visibility(tmp_path: Path) -> None:
     (item,) = found.pictures["000000000009.jpg"].objects
     assert item.keypoint_array.tolist() == [[11, 6, 2], [0, 0, 0]]
     assert found.contents.names.keypoints == ("nose", "tail")
-    assert found.contents.keypoints == 2
+    assert found.contents.keypoint_count == 2
 
 
 def test_reads_captions_of_a_picture(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, stor
     entries = list(map(make_entry, references))
     parts = [np.array(entries[start : start + 70], ENTRY) for start in range(0, count, 70)]
     for path in (f"{tmp_path}/known", "gs://bucket/known"):
-        write_entries(parts, count, path, bucket_entries=100, sorted_entries=500)
-        file = EntryFile(path, fetched_buckets=4, searched_buckets=7)
+        write_entries(parts, count, path, max_bucket_entries=100, entries_per_sort=500)
+        file = EntryFile(path, buckets_per_fetch=4, buckets_per_search=7)
         new = [reference(f"new {number}") for number in range(300)]
         found = file.find_standings([*itertools.chain(*zip(references, new, strict=False)), *new])
         assert found == [*[Standing.RECORD, Standing.NEW] * min(count, 300), *[Standing.NEW] * 300]
@@ -101,8 +101,8 @@ def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, stor
 def test_fetches_buckets_concurrently_and_once(store: FakeGcs) -> None:
     references = [reference(f"{number}") for number in range(3_000)]
     entries = np.array(list(map(make_entry, references)), ENTRY)
-    write_entries([entries], len(references), "gs://bucket/known", bucket_entries=10)
-    file = EntryFile("gs://bucket/known", fetched_buckets=8)
+    write_entries([entries], len(references), "gs://bucket/known", max_bucket_entries=10)
+    file = EntryFile("gs://bucket/known", buckets_per_fetch=8)
     store.latency, store.most_in_flight = 0.02, 0
     assert file.find_standings(references) == [Standing.RECORD] * len(references)
     assert store.most_in_flight > 4

@@ -69,11 +69,11 @@ def test_places_every_record_in_exactly_one_named_shard(sizes: list[int], wish: 
     references = listed(sizes)
     found = placed(plan, references, shuffle)
     assert sorted(reference for part in found.values() for _, reference in part) == sorted(references)
-    assert (plan.files, plan.bytes) == (len(sizes), sum(sizes))
+    assert (plan.input_count, plan.bytes) == (len(sizes), sum(sizes))
     for split, part in found.items():
         # None is empty, and none is beyond the last.
         assert sorted({number for number, _ in part}) == list(range(plan.splits[split].count))
-        assert plan.splits[split].records == len(part)
+        assert plan.splits[split].record_count == len(part)
     names = {shard_name(split, number, plan.splits[split].count) for split, part in found.items() for number, _ in part}
     assert plan.shard_names() == names
 
@@ -201,6 +201,6 @@ def test_omitted_records_take_no_shards() -> None:
     whole = make_plan(tally, {}, options, OVERHEAD).splits
     half = make_plan(tally, {}, options, OVERHEAD, {"train": (500, 50_000)}).splits
     assert half["train"].count == round(whole["train"].count * 499 / 999)
-    assert half["train"].records == 999
+    assert half["train"].record_count == 999
     # If every record of a split is omitted, one shard remains.
     assert make_plan(tally, {}, options, OVERHEAD, {"train": (999, 99_900)}).splits["train"].count == 1

@@ -102,6 +102,6 @@ def test_an_interrupted_run_does_not_wait_for_loading_workers(tmp_path: Path, mo
 
 def test_starts_at_most_4_workers_per_core(caplog: pytest.LogCaptureFixture) -> None:
     # tests/beam_jobs/run/test_progress.py has a run with fewer parts.
-    pipeline = local_pipeline(1000, parts=10**6)
+    pipeline = local_pipeline(1000, max_parts=10**6)
     assert pipeline.options.view_as(DirectOptions).direct_num_workers == compute_max_workers()
     assert caplog.messages == [f"--workers 1000: {compute_max_workers()} are started, 4 for each core."]

@@ -64,7 +64,7 @@ def test_cuts_a_stream_without_losing_a_token(sizes: list[int], places: list[int
     total = sum(sizes)
     assert tokens[:total] == list(range(total))
     assert tokens[total:] == [PAD] * (-total % length)
-    assert sum(some.real for some in rows) == total
+    assert sum(some.real_count for some in rows) == total
     assert all(some.input_ids.shape[1] == length and some.input_ids.dtype == np.int32 for some in rows)
 
 
@@ -81,8 +81,8 @@ def test_packs_documents_whole(
     ]
     found = segments(rows)
     assert sorted(found) == sorted(pieces)
-    assert sum(some.real for some in rows) == sum(map(len, pieces))
-    assert sum(some.dropped for some in rows) == sum(sizes) - sum(map(len, pieces))
+    assert sum(some.real_count for some in rows) == sum(map(len, pieces))
+    assert sum(some.dropped_count for some in rows) == sum(sizes) - sum(map(len, pieces))
     for some in rows:
         # Every row has something in it, and its documents in their order.
         assert some.segment_ids is not None
@@ -149,7 +149,7 @@ def test_packs_a_window_into_the_expected_rows() -> None:
     ]
     assert rows.segment_ids.tolist() == [[1] * 5 + [2] * 3, [1] * 4 + [2] * 2 + [3, 0], [1] * 8]
     assert rows.positions.tolist() == [[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 2, 3, 0, 1, 0, 0], list(range(8))]
-    assert (rows.real, rows.dropped) == (23, 0)
+    assert (rows.real_count, rows.dropped_count) == (23, 0)
 
 
 @pytest.mark.parametrize("mean", [40, 150, 600])
@@ -158,5 +158,5 @@ def test_mixed_lengths_fill_98_percent_of_the_rows(mean: int) -> None:
     random = np.random.default_rng(3)
     sizes = np.maximum(1, random.lognormal(np.log(mean), 0.8, 8000)).astype(int).tolist()
     rows = list(pack_rows(split_windows([Documents.of(documents_of(sizes))]), 512, PAD))
-    real = sum(some.real for some in rows) / sum(some.input_ids.size for some in rows)
+    real = sum(some.real_count for some in rows) / sum(some.input_ids.size for some in rows)
     assert real >= 0.98

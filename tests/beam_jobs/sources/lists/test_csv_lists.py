@@ -38,7 +38,7 @@ def rows_one_by_one(data: bytes, form: CsvForm) -> Iterator[tuple[int, int, dict
     for placed in locate_rows(spans, form.delimiter, 1 << 20, "", is_raw=form.is_raw, has_empty_rows=True):
         text = placed.span.data.decode()
         values = text.split(form.delimiter) if form.is_raw else cells(text, form.delimiter)
-        yield placed.lines, min(placed.end, len(data)), dict(zip(COLUMNS, values, strict=True))
+        yield placed.line_count, min(placed.end, len(data)), dict(zip(COLUMNS, values, strict=True))
 
 
 @given(st.lists(lines, max_size=12), st.sampled_from(["\n", "\r\n"]), st.booleans(), st.sampled_from(",\t"), cuts)
