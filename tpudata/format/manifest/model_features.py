@@ -74,9 +74,9 @@ def _list_text_names(manifest: Manifest) -> Collection[str]:
     kinds = options.get("fields")
     if not isinstance(kinds, dict):
         return ()
-    texts = [name for name, kind in kinds.items() if _is_text(kind)]
+    text_fields = [name for name, kind in kinds.items() if _is_text(kind)]
     # Rows without text may have lists of strings, such as the words and tags of sentences.
-    return texts or [name for name, kind in kinds.items() if kind == "strings"]
+    return text_fields or [name for name, kind in kinds.items() if kind == "strings"]
 
 
 def _is_text(kind: object) -> bool:
