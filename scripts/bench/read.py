@@ -200,7 +200,15 @@ def _list_source_order(records: int, size: int) -> Any:
     cuts = records * np.arange(chunks + 1) // chunks
     # All chunks are of shard 0.
     table = ChunkTable(np.zeros(chunks, np.int64), cuts[:-1], np.diff(cuts))
-    options = {"seed": 1, "epochs": 1, "host_index": 0, "host_count": 1, "lanes": 1, "rows": 1, "window_chunks": 32}
+    options = {
+        "seed": 1,
+        "epochs": 1,
+        "host_index": 0,
+        "host_count": 1,
+        "lane_count": 1,
+        "turn_length": 1,
+        "max_window_chunks": 32,
+    }
     order = ChunkOrder(table, **options)
     numbers = []
     key: WindowKey | None = WindowKey(0, 0, 0)
