@@ -138,9 +138,9 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
         StorageError: the file cannot be read.
     """
     try:
-        loaded = _load(path, index, chunk)
-        if loaded.is_intact or not is_remote(path):
-            return loaded
+        loaded_chunk = _load(path, index, chunk)
+        if loaded_chunk.is_intact or not is_remote(path):
+            return loaded_chunk
     except CorruptionError:
         if not is_remote(path):
             raise

@@ -221,8 +221,8 @@ class ShardRecords:
         frames = []
         for record_index in span.record_indices:
             block = record_index // index.block_records
-            read = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
-            data = self._blocks.get((span.shard, block), read, len)
+            read_block = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
+            data = self._blocks.get((span.shard, block), read_block, len)
             block_begin, _ = index.block_range(block)
             frames.append(_cut_frame(data, block_begin, index, record_index))
         return frames
