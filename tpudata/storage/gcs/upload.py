@@ -163,14 +163,14 @@ class ObjectWriter(io.RawIOBase):
         """
         if answer_description is not None and self._matches_data(answer_description):
             return
-        stored = self._describe()
+        stored_description = self._describe()
         # The object that existed before the upload is still there, so the upload made none.
-        if stored is None or stored.version == self._generation:
+        if stored_description is None or stored_description.version == self._generation:
             raise UnprovenError("an answer that an upload is complete, but no object")
         # If the description has no checksum, the checksum that was sent with the data counts: the store has compared it.
-        if stored.size == self.tell() and stored.crc32c in (None, self._crc32c):
+        if stored_description.size == self.tell() and stored_description.crc32c in (None, self._crc32c):
             return
-        if answer_description is None or answer_description.version != stored.version:
+        if answer_description is None or answer_description.version != stored_description.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
         # Only the version of this upload is removed, not a version that another writer makes meanwhile.
         query = urlencode({"ifGenerationMatch": answer_description.version})
@@ -293,8 +293,8 @@ class ObjectWriter(io.RawIOBase):
 
     def _has_stored_data(self) -> bool:
         """Return whether the stored object has the bytes that were written."""
-        stored = self._describe()
-        return stored is not None and self._matches_data(stored)
+        stored_description = self._describe()
+        return stored_description is not None and self._matches_data(stored_description)
 
     def _describe(self) -> Description | None:
         return self._transport.retries(functools.partial(describe_object, self._transport, self._bucket, self._name))
