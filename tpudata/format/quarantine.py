@@ -101,11 +101,11 @@ class Quarantine:
 
     def for_shard(self, shard: Shard) -> ShardQuarantine:
         """Return the skipped records of a shard; its `records` are empty if the shard has none."""
-        listed = self.shards.get(shard.name)
+        entry = self.shards.get(shard.name)
         # The entry may be about a shard of the same name that another conversion wrote.
-        if listed is None or listed.crc32c != shard.crc32c:
+        if entry is None or entry.crc32c != shard.crc32c:
             return ShardQuarantine(shard.crc32c, shard.bytes, ())
-        return listed
+        return entry
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""

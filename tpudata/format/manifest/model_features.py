@@ -48,7 +48,7 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     usual = [feature for feature in candidates if feature.name in FED_BY_LAYOUT[layout]]
     if usual and layout == "tokens":
         # Chats have loss weights next to their ids.
-        return usual + [f for f in candidates if f.name == "loss_weights" and is_sequence(f)]
+        return usual + [feature for feature in candidates if feature.name == "loss_weights" and is_sequence(feature)]
     if usual or layout not in ("text", "tokens"):
         return usual
     # The features of pairs, chats and fields of rows are not called as in FED_BY_LAYOUT.
