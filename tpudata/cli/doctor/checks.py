@@ -141,15 +141,15 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: 
             # For any other shard, `for_shard` returns the manifest's size and no records.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
-            stored = shards.get(shard.name)
-            if stored is None:
+            entry = shards.get(shard.name)
+            if entry is None:
                 if expected_bytes:
                     yield f"{dataset.shard_path(shard)} is missing"
-            elif stored.size != expected_bytes:
-                yield f"{stored.path} has {count_text(stored.size)} bytes (expected {count_text(expected_bytes)})"
+            elif entry.size != expected_bytes:
+                yield f"{entry.path} has {count_text(entry.size)} bytes (expected {count_text(expected_bytes)})"
             # Only object stores report checksums.
-            elif not quarantined.count and stored.crc32c not in (None, shard.crc32c):
-                yield f"{stored.path} has checksum {stored.crc32c:08x} (expected {shard.crc32c:08x})"
+            elif not quarantined.count and entry.crc32c not in (None, shard.crc32c):
+                yield f"{entry.path} has checksum {entry.crc32c:08x} (expected {shard.crc32c:08x})"
             if index_name(shard.name).rpartition("/")[2] not in indexes:
                 yield f"{dataset.path}/{index_name(shard.name)} is missing"
 
@@ -215,30 +215,30 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    stored = f"labels {low} to {high} in {count_text(sum(map(bool, labels_by_record)), 'record')}"
+    label_range = f"labels {low} to {high} in {count_text(sum(map(bool, labels_by_record)), 'record')}"
     num_classes = label.num_classes
     if num_classes is not None and not label.label_offset <= low <= high < label.label_offset + num_classes:
         largest_label = label.label_offset + num_classes - 1
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{stored} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
+            f"{label_range} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
         )
     first, output_count = _find_outputs(model, params, label)
     if output_count is None:
         if num_classes is not None:
-            return DoctorLine("labels", OK, f"{stored}; {count_text(num_classes, 'class', 'classes')}")
+            return DoctorLine("labels", OK, f"{label_range}; {count_text(num_classes, 'class', 'classes')}")
         # Without a model, nothing needs the number of classes.
         state = OK if model is None else WARNING
-        return DoctorLine("labels", state, f"{stored}; no number of classes in the manifest")
+        return DoctorLine("labels", state, f"{label_range}; no number of classes in the manifest")
     last_output = first + output_count - 1
     if not first <= low <= high <= last_output:
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{stored}, and {model} has outputs for {first} to {last_output}. Pass --param num_classes={high - first + 1}.",
+            f"{label_range}, and {model} has outputs for {first} to {last_output}. Pass --param num_classes={high - first + 1}.",
         )
-    return DoctorLine("labels", OK, f"{stored}; {model} has {count_text(output_count, 'output')} from {first}")
+    return DoctorLine("labels", OK, f"{label_range}; {model} has {count_text(output_count, 'output')} from {first}")
 
 
 def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int, int | None]:
