@@ -17,7 +17,7 @@ from tpudata.checks import format_bound
 
 NULL = type(None)
 INT64_MAX = 2**63 - 1
-# Levels of a value without a schema: far fewer than Python's recursion limit, since such values are printed and encoded again.
+# Most levels of a value without a schema: far fewer than Python's recursion limit, since printing and encoding it recurse.
 _MAX_LEVELS = 32
 _SHOWN_CHARACTERS = 60
 _NAMES = {
@@ -67,7 +67,7 @@ class Plain:
         low: smallest whole number.
         high: largest whole number.
         pattern: regular expression that a string matches; None for any string.
-        words: description of such strings, for the message.
+        words: description of the strings that `pattern` matches, for the message.
     """
 
     types: tuple[type, ...]

@@ -14,7 +14,7 @@ _NAME = "tpudata"
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of packages by name, without those that are not installed."""
+    """Return the versions of the installed ones of some packages, by name."""
     import importlib.metadata
 
     versions = {}

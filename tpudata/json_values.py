@@ -9,7 +9,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def parse_input_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text, NaN and infinity included; ValueError if it is not JSON, or nested too deep."""
+    """Return the value that JSON stands for, NaN and infinity included; ValueError if it is not JSON, or nested too deep."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -19,7 +19,7 @@ Scalar: TypeAlias = "float | tf.Tensor"
 Specs: TypeAlias = Any
 # Value of a tensor in NumPy: an array, a scalar, or bytes for a scalar string.
 Array: TypeAlias = Any
-# Structure of such values.
+# Structure of `Array`s.
 Arrays: TypeAlias = Any
 # Structure of global `jax.Array`s.
 DeviceArrays: TypeAlias = Any

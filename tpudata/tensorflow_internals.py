@@ -25,14 +25,14 @@ __all__ = [
     "replace_listeners",
     "tpu_shard_context",
 ]
-# Modules with functions that serve all replicas at once, which here each replica calls for itself. With the first,
+# Modules with functions that one call runs for all replicas together; here each replica calls them for itself. With the first,
 # tf.train.ExponentialMovingAverage averages values over replicas; with the second, a Keras optimizer that was made outside of the
 # model updates variables.
 MERGING_MODULES = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
 
 
 def eager_mode() -> AbstractContextManager[None]:
-    """Return a context in which operations run at once, also within a graph."""
+    """Return a context in which operations run immediately, also within a graph."""
     mode: AbstractContextManager[None] = tf.__internal__.eager_context.eager_mode()
     return mode
 

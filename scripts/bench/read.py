@@ -202,7 +202,15 @@ def _list_source_order(record_count: int, size: int) -> Any:
     cuts = record_count * np.arange(chunk_count + 1) // chunk_count
     # All chunks are of shard 0.
     table = ChunkTable(np.zeros(chunk_count, np.int64), cuts[:-1], np.diff(cuts))
-    options = {"seed": 1, "epochs": 1, "host_index": 0, "host_count": 1, "lanes": 1, "rows": 1, "window_chunks": 32}
+    options = {
+        "seed": 1,
+        "epochs": 1,
+        "host_index": 0,
+        "host_count": 1,
+        "lane_count": 1,
+        "turn_length": 1,
+        "max_window_chunks": 32,
+    }
     order = ChunkOrder(table, **options)
     numbers = []
     key: WindowKey | None = WindowKey(0, 0, 0)

@@ -154,7 +154,7 @@ def test_cuts_a_large_local_folder_alike_in_any_order(tmp_path: Path, monkeypatc
     (tmp_path / "0500").mkdir()
     (tmp_path / "0500" / "x").write_bytes(b"")
     folder = str(tmp_path)
-    cuts = cut_names(folder, max_range_names=100, sampled_names=300)
+    cuts = cut_names(folder, max_range_names=100, sample_size=300)
     found = below(Range(folder, start or "", stop) for start, stop in itertools.pairwise(["", *cuts, None]))
     assert list(itertools.chain(*found)) == sorted([*names, "0500/x"])
     assert len(found) == 11
@@ -163,7 +163,7 @@ def test_cuts_a_large_local_folder_alike_in_any_order(tmp_path: Path, monkeypatc
         in_order = sorted(entries, key=lambda entry: entry.name)
     for order in (in_order, in_order[::-1]):
         monkeypatch.setattr(os, "scandir", lambda _, order=order: contextlib.nullcontext(order))
-        assert cut_names(folder, max_range_names=100, sampled_names=300) == cuts
+        assert cut_names(folder, max_range_names=100, sample_size=300) == cuts
 
 
 def test_cutting_a_folder_takes_less_than_3_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_cutting_a_folder_takes_less_than_3_megabytes(monkeypatch: pytest.Monkey
     entries = (types.SimpleNamespace(name=f"{n:012d}.jpg", is_dir=lambda: False) for n in range(75_000))
     monkeypatch.setattr(os, "scandir", lambda _: contextlib.nullcontext(entries))
     tracemalloc.start()
-    cuts = cut_names("anywhere", max_range_names=1 << 14, sampled_names=1 << 10)
+    cuts = cut_names("anywhere", max_range_names=1 << 14, sample_size=1 << 10)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(cuts) == 4

@@ -19,8 +19,8 @@ from tpudata.errors import MissingExtraError, UsageError
 
 # Pages that are listed for a word; more do not help to choose.
 _MAX_PAGES = 8
-# Score of a section for a word: its mentions, of which at most 5 count, since a table of many names is no better than a page about
-# one name; and 10 if the heading has the word.
+# Score of a section for a word: 1 for each mention, and 10 if the heading has the word. At most 5 mentions count, since a table of
+# many names is no better than a page about one name.
 _MAX_MENTIONS = 5
 _HEADING_SCORE = 10
 
@@ -29,8 +29,8 @@ def run(argv: Sequence[str]) -> int:
     """Print a page, the arguments of a source, or a list of the pages that mention a word or of all pages; return the exit code 0.
 
     Raises:
-        UsageError: there is no such command, page or source, and no page mentions the word; or several pages have the name.
-        MissingExtraError: no page mentions the word, and Beam, without which sources are unknown, is not installed.
+        UsageError: no command, page or source has the name, and no page mentions it as a word; or several pages have the name.
+        MissingExtraError: no page mentions the word, and Beam, which knows the sources, is not installed.
     """
     name = new_parser().parse(argv).name
     pages = list_pages()
@@ -78,7 +78,7 @@ def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
 
 
 def _describe_source_arguments(name: str) -> str:
-    """Return the arguments of the installed sources of a name; empty without such a source, or without Beam."""
+    """Return the arguments of the installed sources of a name; empty if no installed source has it, or without Beam."""
     try:
         with quiet_beam_loading():
             from beam_jobs.sources.installed.installed_sources import DOCUMENTS, IMAGES, load_source
@@ -133,7 +133,7 @@ def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
 
 
 def _show(text: str) -> None:
-    """Print a text, with a pager if stdin and stdout are a terminal."""
+    """Print help, with a pager if stdin and stdout are a terminal."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         pydoc.pager(f"{text.rstrip()}\n")
     else:

@@ -22,17 +22,17 @@ def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if something is left for a person to do."""
     flags = new_parser().parse(argv)
     # Read all files before any is written: a file that cannot be read leaves all files unchanged.
-    texts = {path: _read(path) for path in dict.fromkeys(flags.files)}
-    migrations = migrate_files(texts)
+    contents = {path: _read(path) for path in dict.fromkeys(flags.files)}
+    migrations = migrate_files(contents)
     for path, migration in migrations.items():
         if flags.diff:
-            _print_diff(path, texts[path], migration)
-        elif migration.text != texts[path]:
+            _print_diff(path, contents[path], migration)
+        elif migration.text != contents[path]:
             _write(Path(path), migration.text)
     for path, migration in migrations.items():
-        places = count_text(migration.changes, "place")
+        change = "to rewrite" if flags.diff else "rewritten"
         print(
-            f"{path}: {places} {'to rewrite' if flags.diff else 'rewritten'}, {len(migration.notes)} left to do",
+            f"{path}: {count_text(migration.change_count, 'place')} {change}, {len(migration.notes)} left to do",
             file=sys.stderr,
         )
         for note in migration.notes:
@@ -69,8 +69,8 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8", newline="") as file:
             return file.read()
     except UnicodeDecodeError as error:
-        got = f"byte {error.object[error.start]:#04x} at {error.start}"
-        raise DatasetError(f"{path}: not text in UTF-8 (got {got}). Convert it.") from None
+        wrong_byte = f"byte {error.object[error.start]:#04x} at {error.start}"
+        raise DatasetError(f"{path}: not text in UTF-8 (got {wrong_byte}). Convert it.") from None
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}. Pass the path of a Python file.") from None
 

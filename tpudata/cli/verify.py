@@ -84,8 +84,10 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
     if check is None:
         return _DEFECTS_REMAIN if defect_list else 0
     quarantine, remaining = quarantine_damage(folder, defect_list, check)
-    records = sum(shard.count for shard in quarantine.shards.values())
-    print(f"{folder}: readers skip {count_text(records, 'record')} in {count_text(len(quarantine.shards), 'shard')}")
+    record_count = sum(shard.count for shard in quarantine.shards.values())
+    print(
+        f"{folder}: readers skip {count_text(record_count, 'record')} in {count_text(len(quarantine.shards), 'shard')}"
+    )
     if remaining:
         print(f"{folder}: {count_text(len(remaining), 'defect')} cannot be put into quarantine, first {remaining[0]}")
     return _DEFECTS_REMAIN if remaining else 0

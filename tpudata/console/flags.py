@@ -95,7 +95,7 @@ class FlagParser(argparse.ArgumentParser):
         return "\n".join([super().format_help(), *(f"{wrapper.fill(text)}\n" for text in self.closing)])
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse the words after the command, all of which must be known.
+        """Parse the words after the command; all must be known.
 
         Raises:
             UsageError: a flag is unknown, a value is invalid or a required flag is missing.
@@ -114,7 +114,7 @@ class FlagParser(argparse.ArgumentParser):
             also_known: names of flags that the other parser takes; None if they are unknown.
 
         Raises:
-            UsageError: neither parser knows a flag, if `also_known` is given; a value is invalid; or a required flag is missing.
+            UsageError: neither parser knows a flag, if `also_known` is not None; a value is invalid; or a required flag is missing.
         """
         # Words after "--" are not flags.
         end = list(argv).index("--") if "--" in argv else len(argv)
@@ -181,7 +181,7 @@ class FlagParser(argparse.ArgumentParser):
         return name
 
     def _parse_boolean(self, name: str, value: str) -> bool:
-        """Return the boolean in `--name=value`; UsageError if the text is neither true nor false."""
+        """Return the boolean in `--name=value`; UsageError if the value is neither true nor false."""
         if value.lower() not in (*_TRUE, *_FALSE):
             self.error(f"argument {name}: {value!r} is neither true nor false")
         return value.lower() in _TRUE
@@ -201,7 +201,7 @@ def _describe_usage(action: argparse.Action) -> str:
 
 
 def _name_opposite(switch: str) -> str:
-    """Return the name by which a switch is set to false."""
+    """Return the name that sets a switch to false."""
     return "--no-" + switch.removeprefix("--")
 
 
@@ -215,7 +215,7 @@ def flag_type(name: str, parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
     Args:
         name: name of the value in argparse's messages.
-        parse: function from the flag's text to its value.
+        parse: function from the word after the flag to its value.
     """
 
     def convert(text: str) -> Any:
@@ -262,7 +262,7 @@ def parse_pad(text: str) -> tuple[str, int]:
     """Return the name or pattern of features, and their number of entries, from a `--pad NAME=N`.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the argument has another form.
     """
     name, equals, length = text.rpartition("=")
     if not equals or not name or not length.isdecimal() or int(length) < 1:

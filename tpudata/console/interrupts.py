@@ -1,8 +1,8 @@
 """Ctrl-C in a process that only runs a command: exit code 130, and one line or silence instead of a traceback.
 
-While the process loads or exits, Ctrl-C ends it at once: there is nothing to clean up, and an exception might meet any import.
-While the command works, the first one raises KeyboardInterrupt, and a second one ends the process at once. Only the entry points of
-commands call these functions; they change nothing if Ctrl-C is ignored or handled by somebody else.
+While the process loads or exits, Ctrl-C ends it immediately: there is nothing to clean up, and an exception might meet any import.
+While the command works, the first one raises KeyboardInterrupt, and a second one ends the process immediately. Only the entry
+points of commands call these functions; they change nothing if Ctrl-C is ignored or handled by somebody else.
 
 This module is the first that a command imports, so it imports little.
 """
@@ -35,7 +35,7 @@ def set_owns_process(*, is_owned: bool) -> None:
 
 
 def end_on_interrupt() -> None:
-    """Let Ctrl-C end this process at once from now on, unless the program handles it. Commands call this first."""
+    """Let Ctrl-C end this process immediately from now on, unless the program handles it. Commands call this first."""
     if is_default_or_ours(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, _end)
 
@@ -61,7 +61,7 @@ def interruptible_work() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible_loading() -> Iterator[None]:
-    """Let Ctrl-C end the process at once in the body, which imports large libraries, if `interruptible_work` is active."""
+    """Let Ctrl-C end the process immediately in the body, which imports large libraries, if `interruptible_work` is active."""
     if signal.getsignal(signal.SIGINT) is not _raise_once:
         yield
         return
@@ -103,7 +103,7 @@ def _raise_once(signal_number: int, frame: FrameType | None) -> None:
 
 
 def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
-    """Handle Ctrl-C: report it in one line, and end the process at once, without Python's cleanup."""
+    """Handle Ctrl-C: report it in one line, and end the process immediately, without Python's cleanup."""
     del signal_number, frame
     # Not through `sys.stderr`, whose lock the interrupted code may hold. The descriptor may be closed.
     with contextlib.suppress(OSError):
@@ -112,6 +112,6 @@ def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> 
 
 
 def _end_silently(signal_number: int, frame: FrameType | None) -> None:
-    """Handle a second Ctrl-C: end the process at once without a message, since the first one is being handled."""
+    """Handle a second Ctrl-C: end the process immediately, without a message, since the first one is being handled."""
     del signal_number, frame
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Lifelines: pipes by which processes end with the process that started them, even if it is killed.
+"""Lifelines: pipes that let processes end with the process that started them, even if it is killed.
 
 Nothing is written to a lifeline. A process that holds its reading end finds the end of file when the starting process closes the
 other end, which no other process has, or dies.
@@ -26,7 +26,7 @@ class Lifeline:
         self._right_to_close = [None]
 
     def cut(self) -> None:
-        """End all processes that hold the reading end, and those that get it later; any thread may call it, more than once."""
+        """End all processes that hold the reading end or get it later; any thread may call it, more than once."""
         # IndexError: another caller has got the right to close it.
         with contextlib.suppress(IndexError):
             self._right_to_close.pop()

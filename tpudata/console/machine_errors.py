@@ -20,7 +20,7 @@ _NO_MEMORY = re.compile(
 _DISK_FAILED = re.compile(
     rf"^OSError: \[Errno (?:{'|'.join(map(str, _DISK_ERRORS))})\] ([^\n]*?): '([^\n]*?)'(?: -> [^\n]*)?$", re.MULTILINE
 )
-# Beam ends the text of an error with the step that it met.
+# Beam ends the message of an error with the step that it met.
 _BEAM_STEP = re.compile(r" \[while running [^\n]*")
 
 

@@ -13,39 +13,40 @@ _PART_DISTANCE = 1.5
 _SHORTEST_PART = 3
 
 
-def find_nearest_name(got: str, names: Iterable[str]) -> str | None:
-    """Return the known name that `got` most likely stands for, or None if all are too far or `got` is empty.
+def find_nearest_name(unknown_name: str, names: Iterable[str]) -> str | None:
+    """Return the known name that `unknown_name` most likely stands for, or None if all are too far or it is empty.
 
-    A name is near if it differs by at most one edit for every three characters of `got`, one at least and four at most (a letter
-    added, omitted, changed, or two swapped), or if one of the two is a part of the other: its beginning, or some of its words.
+    A known name is near if it takes few edits to get it from `unknown_name`. An edit adds, omits or changes a letter, or swaps two;
+    one edit is allowed for every three characters of `unknown_name`, one at least and four at most. A name is also near if one of
+    the two is a part of the other: its beginning, or some of its words.
     """
-    word = got.lower().strip("-")
-    if not word:
+    unknown_word = unknown_name.lower().strip("-")
+    if not unknown_word:
         return None
-    # Distance, edits to choose between equal distances, name.
+    # Distance, number of edits to choose between equal distances, name.
     candidates: list[tuple[float, int, str]] = []
     for name in names:
-        other = name.lower().strip("-")
-        edits = _count_edits(word, other)
-        if edits <= min(_MAX_EDITS, max(1, len(word) // 3)):
-            candidates.append((edits, edits, name))
-        if _is_part(word, other) or _is_part(other, word):
-            candidates.append((_PART_DISTANCE, edits, name))
+        word = name.lower().strip("-")
+        edit_count = _count_edits(unknown_word, word)
+        if edit_count <= min(_MAX_EDITS, max(1, len(unknown_word) // 3)):
+            candidates.append((edit_count, edit_count, name))
+        if _is_part(unknown_word, word) or _is_part(word, unknown_word):
+            candidates.append((_PART_DISTANCE, edit_count, name))
     if not candidates:
         return None
     _, _, nearest = min(candidates)
     return nearest
 
 
-def suggestion(got: str, names: Iterable[str]) -> str:
+def suggestion(unknown_name: str, names: Iterable[str]) -> str:
     """Return `"; did you mean X?"` for the nearest known name, or an empty string if all are too far."""
-    nearest = find_nearest_name(got, names)
+    nearest = find_nearest_name(unknown_name, names)
     return "" if nearest is None else f"; did you mean {nearest}?"
 
 
-def did_you_mean(got: str, names: Iterable[str]) -> str:
+def did_you_mean(unknown_name: str, names: Iterable[str]) -> str:
     """Return the sentence `" Did you mean 'X'?"` for the nearest known name, or an empty string if all are too far."""
-    nearest = find_nearest_name(got, names)
+    nearest = find_nearest_name(unknown_name, names)
     return "" if nearest is None else f" Did you mean {nearest!r}?"
 
 
@@ -58,13 +59,13 @@ def _is_part(part: str, whole: str) -> bool:
 
 def _count_edits(first: str, second: str) -> int:
     """Return the number of edits from one word to the other (optimal string alignment)."""
-    # Row i of the table has the edits from the first i letters of `first` to each beginning of `second`.
+    # Row i of the table has the numbers of edits from the first i letters of `first` to each beginning of `second`.
     one_above: list[int] = []
     row = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):
         two_above, one_above, row = one_above, row, [i]
         for j, other_letter in enumerate(second, 1):
-            edits = min(one_above[j] + 1, row[j - 1] + 1, one_above[j - 1] + (letter != other_letter))
+            edit_count = min(one_above[j] + 1, row[j - 1] + 1, one_above[j - 1] + (letter != other_letter))
             is_swap = i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other_letter
-            row.append(min(edits, two_above[j - 2] + 1) if is_swap else edits)
+            row.append(min(edit_count, two_above[j - 2] + 1) if is_swap else edit_count)
     return row[-1]

@@ -75,7 +75,7 @@ class Value:
 
     Attributes:
         metavar: placeholder for the value in the help; empty to show the choices.
-        parse: function from text to the value; its ValueError or UsageError is shown.
+        parse: function from a word of the command line to the value; its ValueError or UsageError is shown.
         bounds: the numbers that are allowed; None for any value.
     """
 
@@ -123,13 +123,13 @@ class Option:
         name: name of the field, and of the keyword of the functions.
         flag: the flag, such as `--shard-size`.
         value: the values that the flag takes.
-        choices: values of the option by the texts that stand for them; empty if the flag takes other texts, too.
+        choices: values of the option by the words that stand for them; empty if the flag takes other words, too.
         inverts: whether the flag is a switch that sets the option to False.
         collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
-        separator: text between a key and its value in the flag, for an option whose keyword is a mapping.
+        separator: characters between a key and its value in the flag, for an option whose keyword is a mapping.
         stored: entry in the manifest; None if the option does not affect the content of shards.
         modes: modes of the command that use the option; empty for all.
-        needs: name of another option, without which this one has no effect; empty if there is none.
+        needs: name of the option that this one has no effect without; empty if there is none.
         aliases: other names of the flag.
     """
 
@@ -160,7 +160,7 @@ class Option:
 
     @property
     def translates_booleans(self) -> bool:
-        """Whether the flag takes something else than the option's True and False: texts of `choices`, or their opposites."""
+        """Whether the flag takes something else than the option's True and False: words of `choices`, or their opposites."""
         return isinstance(self.default, bool) and (self.inverts or not self.is_switch)
 
     def check(self, value: Any) -> None:
@@ -186,10 +186,10 @@ class Option:
         """Return the parsed value of the flag that gives the option this value: undo `inverts` and `choices`, but not `collect`."""
         if self.inverts:
             return not value
-        return next((text for text, choice in self.choices.items() if choice == value), value)
+        return next((word for word, choice in self.choices.items() if choice == value), value)
 
     def format_value(self, value: Any) -> str:
-        """Return the text to pass with the flag so that the option has this value."""
+        """Return the word to pass with the flag so that the option has this value."""
         parsed = self.to_flag(value)
         if isinstance(parsed, bool):
             return str(parsed).lower()
@@ -214,7 +214,7 @@ def option(
 ) -> _T:
     """Return a field of a dataclass that is an option; the arguments are the attributes of Option.
 
-    An empty `flag` stands for the flag with the field's name. `choices` may be texts that stand for themselves. A default that is a
+    An empty `flag` stands for the flag with the field's name. `choices` may be words that stand for themselves. A default that is a
     dict is copied for each object.
     """
     definition = Option(
@@ -225,7 +225,7 @@ def option(
         name="",
         flag=flag,
         value=value,
-        choices=choices if isinstance(choices, Mapping) else {text: text for text in choices},
+        choices=choices if isinstance(choices, Mapping) else {word: word for word in choices},
         inverts=inverts,
         collect=collect,
         separator=separator,
@@ -262,7 +262,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
         option: the option, as `list_options` returns it.
         is_required: whether the flag must be passed.
     """
-    # argparse formats help texts with %.
+    # argparse formats the help with %.
     help_text = option.help.replace("%", "%%")
     if option.is_switch:
         parser.add_switch(option.flag, default=None, help=help_text, dest=option.name)

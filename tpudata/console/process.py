@@ -144,15 +144,15 @@ def compute_max_workers() -> int:
     return _WORKERS_PER_CORE * cores
 
 
-def limit_workers(workers: int, parts: int | None) -> int:
+def limit_workers(workers: int, max_parts: int | None) -> int:
     """Return the number of worker processes to start; log a warning if it is lower than requested.
 
     Args:
         workers: the requested number.
-        parts: the largest number of parts that the work has, or None if it is unknown.
+        max_parts: the largest number of parts that the work has, or None if it is unknown.
     """
     max_by_cores = compute_max_workers()
-    max_by_parts = workers if parts is None else parts
+    max_by_parts = workers if max_parts is None else max_parts
     # At least one, even for work without parts.
     count = max(1, min(workers, max_by_cores, max_by_parts))
     if count < workers:

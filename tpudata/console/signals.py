@@ -40,7 +40,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
     whose handler the program has set, nothing changes.
 
     Args:
-        stop: ends other processes that work for this one; called at once, in another thread.
+        stop: ends other processes that work for this one; called immediately, in another thread.
         tidy: removes temporary files; called in another thread, and only if the process is ended by force.
 
     Raises:
@@ -105,7 +105,7 @@ def defer_signals() -> Iterator[None]:
 def end_on_second_sigterm() -> Iterator[None]:
     """Let the second SIGTERM end the process even if the main thread waits for a device and runs no handler.
 
-    Python writes the number of each signal to the wakeup descriptor at once, before the main thread handles it.
+    Python writes the number of each signal to the wakeup descriptor immediately, before the main thread handles it.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -195,10 +195,10 @@ def _end_at_second_sigterm(reader: int) -> None:
     """End the process at the second SIGTERM.
 
     Args:
-        reader: descriptor of a pipe to which Python writes the number of each signal, as a byte.
+        reader: descriptor of the pipe that Python writes the number of each signal to, as a byte.
     """
-    sigterms = 0
+    sigterm_count = 0
     while byte := os.read(reader, 1):
-        sigterms += byte[0] == signal.SIGTERM
-        if sigterms == 2:
+        sigterm_count += byte[0] == signal.SIGTERM
+        if sigterm_count == 2:
             os._exit(TERMINATED)

@@ -62,7 +62,7 @@ def warning_texts(warnings: Mapping[str, str]) -> list[str]:
     """Return warnings as paragraphs that are wrapped at 100 columns; only a longer word exceeds them.
 
     Args:
-        warnings: texts of the warnings by kind; the paragraphs are in the order of the kinds.
+        warnings: the warnings by kind; the paragraphs are in the order of the kinds.
     """
     label = "warning     "
     return [

@@ -1,1 +1,1 @@
-"""Texts of errors: messages of libraries, and errors of tpudata that are found in them."""
+"""Error messages: patterns of libraries' messages, and recovery of tpudata's errors that they quote."""

@@ -2,15 +2,15 @@
 
 
 def first_line(error: BaseException | str) -> str:
-    """Return the first line of an error, or of its text, without its full stop.
+    """Return the first line of an error's message, without its full stop.
 
-    An error without text gives the name of its class, an empty text `no message`.
+    An error without a message gives the name of its class, an empty string `no message`.
     """
     return str(error).strip().partition("\n")[0].rstrip(". ") or _describe_empty(error)
 
 
 def one_line(error: BaseException | str) -> str:
-    """Return the whole text of an error on one line, without its full stop; without a text, as for `first_line`."""
+    """Return the whole message of an error on one line, without its full stop; without a message, as for `first_line`."""
     return " ".join(str(error).split()).rstrip(".") or _describe_empty(error)
 
 

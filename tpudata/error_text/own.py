@@ -1,7 +1,7 @@
 """Errors of tpudata, recovered from what Beam or TensorFlow raised.
 
-Beam's runners and TensorFlow's datasets call this package, and pass its errors on as they are, as a cause, or only as the text of
-a traceback.
+Beam's runners and TensorFlow's datasets call this package, and pass its errors on as they are, as a cause, or only as lines of a
+traceback.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _CORRUPTION_MESSAGE = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
 
 
 def recover_own_error(error: BaseException) -> TpudataError | None:
-    """Return the TpudataError that `error` is, was caused by, or quotes in its text; None if there is no such error."""
+    """Return the TpudataError that `error` is, was caused by, or quotes in its message; None if there is none."""
     own_cause = find_own_cause(error)
     if own_cause is not None:
-        # Beam ends the text of an error with the step that it met, ` [while running 'Read']`.
+        # Beam ends the message of an error with the step that it met, ` [while running 'Read']`.
         return _rebuild(type(own_cause), _WHILE_RUNNING.sub("", str(own_cause)))
     matches = _RAISED.findall(str(error))
     if not matches:
@@ -32,24 +32,24 @@ def recover_own_error(error: BaseException) -> TpudataError | None:
 
 
 def find_own_cause(error: BaseException) -> TpudataError | None:
-    """Return the TpudataError that `error` is or was caused by; None if there is no such error."""
+    """Return the TpudataError that `error` is or was caused by; None if there is none."""
     return next((cause for cause in iterate_causes(error) if isinstance(cause, TpudataError)), None)
 
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error, then the error that it was raised from or during, and so on."""
     # Errors may be each other's causes.
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
+    seen_ids: set[int] = set()
+    while error is not None and id(error) not in seen_ids:
         yield error
-        seen.add(id(error))
+        seen_ids.add(id(error))
         error = error.__cause__ or error.__context__
 
 
 def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
-    """Rebuild an error from its class and its text, which may be all that Beam passes on.
+    """Rebuild an error from its class and its message, which may be all that Beam passes on.
 
-    A text that lacks what the class needs gives a plain TpudataError.
+    A message that lacks what the class needs gives a plain TpudataError.
     """
     if issubclass(error_class, BadRecordError) and ": rejected: " in message:
         return BadRecordError(message)

@@ -39,10 +39,10 @@ class Dataset:
     quarantine: Quarantine = dataclasses.field(default_factory=Quarantine, kw_only=True)
 
     def kept(self, split: str) -> Split:
-        """Return a split as readers see it: without records in quarantine, and without shards that consist of such records.
+        """Return a split as readers see it: without records in quarantine, and without shards that have no other records.
 
         Raises:
-            DatasetError: there is no such split, or it has no records.
+            DatasetError: the split does not exist, or it has no records.
         """
         complete_split = self.manifest.split(split)
         kept_counts = [
@@ -70,8 +70,8 @@ class Dataset:
         """
         path = storage_for(self.path).join(self.path, index_name(shard.name))
         index = ShardIndex.from_bytes(storage_for(path).read(path), path)
-        described = index.records, index.shard_bytes, index.shard_crc32c, index.compression
-        if described != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
+        described_shard = index.records, index.shard_bytes, index.shard_crc32c, index.compression
+        if described_shard != (shard.records, shard.bytes, shard.crc32c, self.manifest.compression):
             raise DatasetError(
                 f"{path} describes another shard ({count_text(index.records, 'record')}, {index.shard_bytes} bytes) than"
                 f" the manifest does ({count_text(shard.records, 'record')}, {shard.bytes} bytes). Convert the dataset"
@@ -119,8 +119,9 @@ class Dataset:
         Records in quarantine are skipped.
 
         Raises:
-            DatasetError: there is no such split, or the index of a shard with records in quarantine belongs to another shard.
-            CorruptionError: a record or such an index is damaged; the message names file and offset.
+            DatasetError: the split does not exist, or the index of a shard with records in quarantine belongs to another shard.
+            CorruptionError: a record is damaged, or the index of a shard with records in quarantine; the message names file and
+                offset.
         """
         for shard in self.manifest.split(split).shards:
             path = self.shard_path(shard)

@@ -33,5 +33,5 @@ def find_label_map_problem(data: bytes, dtype: str) -> str:
     kind, bits = png_kind(data), MAP_BITS[dtype]
     if kind == (bits, GREY):
         return ""
-    stored = "no PNG" if kind is None else f"a PNG of {kind[0]} bits, {_COLOURS.get(kind[1], 'unknown colour')}"
-    return f"is {stored}; a label map of {dtype} is a PNG of {bits} bits, grey"
+    description = "no PNG" if kind is None else f"a PNG of {kind[0]} bits, {_COLOURS.get(kind[1], 'unknown colour')}"
+    return f"is {description}; a label map of {dtype} is a PNG of {bits} bits, grey"

@@ -1,7 +1,7 @@
 """Names and places of the files in a dataset's folder.
 
 DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfrecord.gz
-DIR/train-a001-00000-of-00003.tfrecord   those that the first append added, and so on
+DIR/train-a001-00000-of-00003.tfrecord   the shards that the first append added, and so on
 DIR/index/train-00000-of-00012.index     their indexes, see tpudata.format.shards.index
 DIR/index/train-00000-of-00012.keys      the keys of their inputs, see tpudata.format.shards.keys
 DIR/index/train-00000-of-00012.idx       if requested, an index for NVIDIA DALI, see tpudata.format.shards.dali_index

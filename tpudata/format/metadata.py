@@ -64,10 +64,10 @@ def write_metadata(
     contents = {}
     labels_crc32c = None
     if labels is not None:
-        unstorable = [name for name in labels if name.splitlines() != [name]]
-        if unstorable:
+        unstorable_names = [name for name in labels if name.splitlines() != [name]]
+        if unstorable_names:
             raise DatasetError(
-                f"Class name {unstorable[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
+                f"Class name {unstorable_names[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
             )
         contents[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
         labels_crc32c = google_crc32c.value(contents[LABELS_NAME])

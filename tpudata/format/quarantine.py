@@ -76,15 +76,15 @@ class ShardQuarantine:
         """Number of records that are skipped."""
         return sum(stop - first for first, stop, _ in self.records)
 
-    def kept_runs(self, records: int) -> npt.NDArray[np.int64]:
+    def kept_runs(self, record_count: int) -> npt.NDArray[np.int64]:
         """Return the runs of records that readers keep of the shard, each [first, stop): int64 [runs, 2].
 
         Args:
-            records: number of records of the shard, with the skipped ones.
+            record_count: number of records of the shard, with the skipped ones.
         """
         # The runs before, between and after the skipped runs in `self.records`; empty runs are dropped.
         firsts = [0, *(stop for _, stop, _ in self.records)]
-        stops = [*(first for first, _, _ in self.records), records]
+        stops = [*(first for first, _, _ in self.records), record_count]
         runs = [(first, stop) for first, stop in zip(firsts, stops, strict=True) if first < stop]
         return np.array(runs, np.int64).reshape(-1, 2)
 
@@ -101,11 +101,11 @@ class Quarantine:
 
     def for_shard(self, shard: Shard) -> ShardQuarantine:
         """Return the skipped records of a shard; its `records` are empty if the shard has none."""
-        listed = self.shards.get(shard.name)
+        entry = self.shards.get(shard.name)
         # The entry may be about a shard of the same name that another conversion wrote.
-        if listed is None or listed.crc32c != shard.crc32c:
+        if entry is None or entry.crc32c != shard.crc32c:
             return ShardQuarantine(shard.crc32c, shard.bytes, ())
-        return listed
+        return entry
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""

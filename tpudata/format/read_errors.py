@@ -1,8 +1,8 @@
 """The file and record that an error of TensorFlow's readers is about.
 
 TensorFlow reports the byte at which a record is damaged, but not the file. It also reports the name of the dataset that failed, so
-the reader gives its datasets names from which the files follow: "tpudata_" and the JSON array [folder, split], or [file, ..., ""]
-for files without a manifest, in which each byte that is not a letter or digit is "_" and two hexadecimal digits.
+the reader gives its datasets names that encode the files: "tpudata_" and a JSON array. The array is [folder, split], or
+[file, ..., ""] for files without a manifest; each of its bytes that is not a letter or digit is "_" and two hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpudata.console.tables import count_text
-from tpudata.error_text import libraries as texts
+from tpudata.error_text import libraries as patterns
 from tpudata.error_text.own import recover_own_error
 from tpudata.errors import CorruptionError, DatasetError, FeatureError, ServiceError, StorageError, TpudataError
 from tpudata.format.dataset import open_dataset
@@ -38,7 +38,7 @@ _SEARCH_SECONDS = 60.0
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 # Types of a feature's values by TensorFlow's name of their kind.
 _TYPES = {"string": bytes, "int64": int, "float": float}
-# Numbers of the operating system's errors by their text, which is all that TensorFlow passes on.
+# Numbers of the operating system's errors by their message, which is all that TensorFlow passes on.
 _ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
@@ -79,54 +79,54 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
     own_cause = recover_own_error(error)
     if own_cause is not None:
         return own_cause
-    # TensorFlow's message contains the record, which Python cannot decode if it is not text.
-    text = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
-    service_failure = texts.CHECKED_SERVICE.search(text)
+    # TensorFlow's message contains the record, which Python cannot decode if it is not UTF-8.
+    message = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    service_failure = patterns.CHECKED_SERVICE.search(message)
     if service_failure is not None:
         return ServiceError(service_failure[1])
-    file_error = find_file_error(text)
+    file_error = find_file_error(message)
     if file_error is not None:
         return file_error
     hint = _PLAIN if may_be_plain else ""
     fix = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
     )
-    if texts.NO_EXAMPLE.search(text):
+    if patterns.NO_EXAMPLE.search(message):
         return DatasetError(f"a record is not a tf.train.Example. {fix}{hint}")
-    odd_feature = _find_odd_feature(text)
+    odd_feature = _find_odd_feature(message)
     if odd_feature is not None:
         try:
-            record_error: TpudataError | None = _find_odd_record(text, odd_feature)
+            record_error: TpudataError | None = _find_odd_record(message, odd_feature)
         except TpudataError as search_error:
             # The search's error says more than TensorFlow's, such as which file is damaged.
             record_error = search_error
         return record_error or FeatureError(
             f"feature {odd_feature.name!r} of a record {odd_feature.fault}. {fix}{hint}"
         )
-    undecoded = texts.NO_IMAGE.search(text)
-    if undecoded is not None:
+    image_match = patterns.NO_IMAGE.search(message)
+    if image_match is not None:
         return DatasetError(
-            f"an encoded image does not decode: {undecoded[0].strip().rstrip('.')}. TensorFlow does not say which: `tpudata verify"
-            " DIR --decode` names the file and the offset. Convert the dataset again with --check decode, which rejects such"
-            f" images.{hint}"
+            f"an encoded image does not decode: {image_match[0].strip().rstrip('.')}. TensorFlow does not say which:"
+            " `tpudata verify DIR --decode` names the file and the offset. Convert the dataset again with --check decode, which"
+            f" rejects such images.{hint}"
         )
-    shapes = texts.OTHER_IMAGE_SHAPE.search(text)
-    if shapes is not None:
+    shape_match = patterns.OTHER_IMAGE_SHAPE.search(message)
+    if shape_match is not None:
         shape_hint = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
         return FeatureError(
-            f"an encoded image is {shapes[1]}, and its feature says {shapes[2]}. Convert the dataset again."
+            f"an encoded image is {shape_match[1]}, and its feature says {shape_match[2]}. Convert the dataset again."
             f"{shape_hint if may_be_plain else ''}"
         )
-    unfit_value = texts.CHECKED_VALUE.search(text)
-    return None if unfit_value is None else FeatureError(unfit_value[1])
+    value_match = patterns.CHECKED_VALUE.search(message)
+    return None if value_match is None else FeatureError(value_match[1])
 
 
-def _find_odd_feature(text: str) -> _OddFeature | None:
+def _find_odd_feature(message: str) -> _OddFeature | None:
     """Return the feature that an error of TensorFlow's parser is about; None if it is not about a feature."""
-    match = texts.ABSENT_FEATURE.search(text)
+    match = patterns.ABSENT_FEATURE.search(message)
     if match is not None:
         return _OddFeature(match[1], "is not in the record", lambda values: not values)
-    match = texts.OTHER_KIND.search(text)
+    match = patterns.OTHER_KIND.search(message)
     if match is not None:
         value_type = _TYPES[match[2]]
         return _OddFeature(
@@ -134,16 +134,16 @@ def _find_odd_feature(text: str) -> _OddFeature | None:
             "has values of another kind",
             lambda values: any(type(value) is not value_type for value in values or ()),
         )
-    match = texts.OTHER_VALUES.search(text)
+    match = patterns.OTHER_VALUES.search(message)
     if match is not None:
         return _OddFeature(match[1], "has another number of values", None)
-    match = texts.OTHER_COUNT.search(text)
+    match = patterns.OTHER_COUNT.search(message)
     if match is not None:
         count = int(match[2])
         fault = f"has {count_text(count, 'value')}, and not those of shape {match[3]}"
         return _OddFeature(match[1], fault, lambda values: values is not None and len(values) == count)
     # The message of the reader's own check: the feature, the fault, and the expected number of bytes in it.
-    match = texts.CHECKED_BYTES.search(text)
+    match = patterns.CHECKED_BYTES.search(message)
     if match is None:
         return None
     size = int(match[3])
@@ -154,36 +154,36 @@ def _find_odd_feature(text: str) -> _OddFeature | None:
     )
 
 
-def find_file_error(text: str) -> TpudataError | None:
-    """Return the error for the text of a TensorFlow error, if one of our datasets failed to read its files; otherwise None.
+def find_file_error(message: str) -> TpudataError | None:
+    """Return the error for a message of TensorFlow, if one of our datasets failed to read its files; otherwise None.
 
     If a record is damaged, reads the record at its offset in one file after another, until a damaged one is found.
 
     Raises:
         TpudataError: a file cannot be read.
     """
-    parts = _parse_dataset_name(text)
+    parts = _parse_dataset_name(message)
     if parts is None:
         return None
     # Without a manifest, `split` is empty and `paths` are the files; otherwise the only path is the dataset's folder.
     *paths, split = parts
-    damaged = texts.DAMAGED_RECORD.search(text)
-    if damaged is not None:
-        return _find_record_damage(paths, split, int(damaged[1]))
-    gcs_failure = texts.GCS_FAILURE.search(text)
+    record_match = patterns.DAMAGED_RECORD.search(message)
+    if record_match is not None:
+        return _find_record_damage(paths, split, int(record_match[1]))
+    gcs_failure = patterns.GCS_FAILURE.search(message)
     if gcs_failure is not None:
         reason, path = gcs_failure[1], gcs_failure[2]
         fix = "Check the network and the credentials."
         if "requester pays" in reason:
             fix = "Set GCS_ADDITIONAL_REQUEST_HEADER='x-goog-user-project: PROJECT' before TensorFlow is imported."
         return StorageError(f"{path} could not be read: {reason}. {fix}")
-    unreadable = texts.UNREADABLE_FILE.search(text)
-    if unreadable is not None:
-        path, reason = unreadable[1], unreadable[2].strip()
+    file_match = patterns.UNREADABLE_FILE.search(message)
+    if file_match is not None:
+        path, reason = file_match[1], file_match[2].strip()
         if reason in _ERROR_NUMBERS:
             return make_storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it exists and may be read.")
-    damage = _find_damage_reason(text, split)
+    damage = _find_damage_reason(message, split)
     if damage is None:
         return None
     # The listing of the shards may show which one has changed.
@@ -192,7 +192,7 @@ def find_file_error(text: str) -> TpudataError | None:
 
 
 def _find_record_damage(paths: Sequence[str], split: str, offset: int) -> TpudataError:
-    """Return the error for a record that TensorFlow found damaged; it names the file in which the stored record is damaged, if any.
+    """Return the error for a record that TensorFlow found damaged; it names the file whose stored record is damaged, if any.
 
     Args:
         paths: the dataset's folder, or the files without a manifest.
@@ -216,34 +216,34 @@ def _find_record_damage(paths: Sequence[str], split: str, offset: int) -> Tpudat
 
 
 def _name_origin(paths: Sequence[str], split: str) -> str:
-    """Return the words with which a message names the dataset; files without a manifest (no `split`) may be too many to name."""
+    """Return the words for the dataset in a message; files without a manifest (no `split`) may be too many to name."""
     return paths[0] if split else "a file"
 
 
-def _find_damage_reason(text: str, split: str) -> str | None:
+def _find_damage_reason(message: str, split: str) -> str | None:
     """Return how the files are damaged or have changed, with a fix; None if the error has another cause."""
-    if texts.DAMAGED_BLOCK.search(text):
+    if patterns.DAMAGED_BLOCK.search(message):
         return f"a compressed block does not unpack. {_choose_fix(split)}"
-    if OTHER_RECORDS in text:
+    if OTHER_RECORDS in message:
         return f"an index has other places of records than its shard. {_choose_fix(split)}"
-    if texts.SHORT_FILE.search(text):
+    if patterns.SHORT_FILE.search(message):
         return "it has changed since it was opened. Make the input_fn again."
     return None
 
 
-def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
-    """Return the error for the first record in which a feature has its fault.
+def _find_odd_record(message: str, feature: _OddFeature) -> FeatureError | None:
+    """Return the error for the first record whose feature has the fault.
 
-    Returns None if the text names no file, no record has the fault, or the search takes too long.
+    Returns None if the message names no file, no record has the fault, or the search takes too long.
 
     Args:
-        text: text of TensorFlow's error.
+        message: the message of TensorFlow's error.
         feature: the feature, and the fault to search for.
 
     Raises:
         TpudataError: a file cannot be searched.
     """
-    parts = _parse_dataset_name(text)
+    parts = _parse_dataset_name(message)
     if parts is None:
         return None
     # Without a manifest, `split` is empty and `paths` are the files; otherwise the only path is the dataset's folder.
@@ -253,7 +253,7 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
         dataset = open_dataset(paths[0])
         compression = dataset.manifest.compression
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
-    # By number of values, the file and offset of the first record in which the feature has so many.
+    # By number of values, the file and offset of the first record whose feature has this number.
     places_by_count: dict[int, tuple[str, int]] = {}
     deadline = time.monotonic() + _SEARCH_SECONDS
     for path in paths:
@@ -283,15 +283,15 @@ def _find_odd_record(text: str, feature: _OddFeature) -> FeatureError | None:
     return None
 
 
-def _parse_dataset_name(text: str) -> list[str] | None:
-    """Return the array in the name of the dataset that an error's text is about; None if the text has no such name.
+def _parse_dataset_name(message: str) -> list[str] | None:
+    """Return the array in the name of the dataset that a message is about; None if the message names no dataset of ours.
 
     The array is [folder, split], or [file, ..., ""] for files without a manifest.
     """
-    mangled = texts.DATASET_NAME.search(text)
-    if mangled is None:
+    name_match = patterns.DATASET_NAME.search(message)
+    if name_match is None:
         return None
-    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda escaped: chr(int(escaped[1], 16)), mangled[1]))
+    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda escaped: chr(int(escaped[1], 16)), name_match[1]))
     return parts
 
 
@@ -307,16 +307,16 @@ def _find_damaged_shard(folder: str, split: str, offset: int) -> str | None:
     dataset = open_dataset(folder)
     for shard in dataset.manifest.split(split).shards:
         path, offsets = dataset.shard_path(shard), dataset.index(shard).offsets
-        record = int(np.searchsorted(offsets, offset))
-        if record < len(offsets) - 1 and offsets[record] == offset:
-            frame = storage_for(path).read_range(path, offset, int(offsets[record + 1]) - offset)
+        record_index = int(np.searchsorted(offsets, offset))
+        if record_index < len(offsets) - 1 and offsets[record_index] == offset:
+            frame = storage_for(path).read_range(path, offset, int(offsets[record_index + 1]) - offset)
             if len(frame) < FRAME_BYTES or find_damage(frame):
                 return path
     return None
 
 
 def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
-    """Return the path of the first file whose first damaged record begins at an offset; None if there is no such file."""
+    """Return the path of the first file whose first damaged record begins at an offset; None if no file has one there."""
     for path in paths:
         try:
             for begin, _ in read_records(path):
@@ -329,6 +329,6 @@ def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
 
 
 def _mangle(parts: Sequence[str]) -> str:
-    """Return the name of a dataset from which `_parse_dataset_name` gets these parts back."""
+    """Return the name of a dataset that `_parse_dataset_name` gets these parts back from."""
     data = json.dumps(parts).encode()
     return "tpudata_" + "".join(chr(byte) if chr(byte).isalnum() else f"_{byte:02x}" for byte in data)

@@ -1,8 +1,8 @@
-"""TFDS metadata: the files with which `tfds.builder_from_directory(DIR)` reads a dataset that tpudata wrote.
+"""TFDS metadata: the files that `tfds.builder_from_directory(DIR)` needs to read a dataset that tpudata wrote.
 
 `tfds.load(NAME, data_dir=DATA_DIR)` and `seqio.TfdsDataSource` find a dataset in `DATA_DIR/NAME/VERSION`, such as
-`data/pets/1.0.0`; a dataset that is written into such a folder gets this name and version. `LABEL.labels.txt`, where LABEL is
-the name of the feature with dots for slashes, holds the class names, a line for each label from 0: labels before the offset
+`data/pets/1.0.0`; a dataset in a folder of this form has the path's NAME and VERSION. `LABEL.labels.txt`, where LABEL is the name
+of the feature with dots for slashes, holds the class names, a line for each label from 0: labels before the offset
 have names such as `background`.
 
 `dataset_info.json` follows the DatasetInfo proto and `features.json` the Feature proto of tensorflow_datasets
@@ -15,7 +15,7 @@ their files: `train` and `train-a001`. `split="train+train-a001"` reads both, an
 A planned shard that was not written because all its inputs were rejected has the length 0, and TFDS skips it
 (tensorflow_datasets/core/utils/shard_utils.py).
 
-TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.py), so a compressed dataset has no such metadata.
+TFDS reads no compressed TFRecord files (tensorflow_datasets/core/file_adapters.py), so a compressed dataset has no TFDS metadata.
 
 A manifest of an earlier version has no `tfds`; the metadata next to it has neither class names nor supervised keys.
 """
@@ -137,9 +137,9 @@ def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
     input and one label, and the label is a scalar.
     """
     label = _find_label(schema)
-    others = [feature for feature in schema if feature is not label]
-    images = [feature for feature in others if feature.encoding == "image" or feature.name == "image_raw"]
-    inputs = images or others
+    candidates = [feature for feature in schema if feature is not label]
+    images = [feature for feature in candidates if feature.encoding == "image" or feature.name == "image_raw"]
+    inputs = images or candidates
     if label is None or label.shape != () or len(inputs) != 1:
         return None
     return inputs[0].name, label.name
@@ -154,17 +154,17 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
     offset = label.label_offset
     if offset > _MAX_UNUSED_LABELS:
         return None
-    unused = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
+    unused_names = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
     # Class names are kept as they are, so the names of the unused labels are changed while one of them equals a class name.
-    while {*unused} & {*labels}:
-        unused = [f"{name}_" for name in unused]
-    names = [*unused, *labels]
-    stripped = {name.strip() for name in names}
-    return names if len(stripped) == len(names) and "" not in stripped else None
+    while {*unused_names} & {*labels}:
+        unused_names = [f"{name}_" for name in unused_names]
+    names = [*unused_names, *labels]
+    stripped_names = {name.strip() for name in names}
+    return names if len(stripped_names) == len(names) and "" not in stripped_names else None
 
 
 def _list_lengths(shards: list[Shard]) -> list[str]:
-    """Return the number of records, as text, of each planned shard of one prefix; "0" if the shard was not written."""
+    """Return the number of records, in digits, of each planned shard of one prefix; "0" if the shard was not written."""
     shard_places = [parse_place(shard.name) for shard in shards]
     lengths = ["0"] * max(count for _, count in shard_places)
     for (number, _), shard in zip(shard_places, shards, strict=True):

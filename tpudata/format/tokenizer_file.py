@@ -17,7 +17,7 @@ from tpudata.format.manifest.manifest import Manifest
 # manifest names, so no other name is accepted.
 _CHARACTERS = "vocab.json"
 _NAME = re.compile(r"tokenizer\.[A-Za-z0-9_]{1,16}")
-# The chat template with which the text was made, in the form of Hugging Face.
+# The chat template that the text was made with, in the form of Hugging Face.
 CHAT_TEMPLATE = "tokenizer_config.json"
 
 
@@ -41,7 +41,7 @@ def is_tokenizer_name(name: object) -> bool:
 def tokenizer_files(manifest: Manifest) -> tuple[TokenizerFile, ...]:
     """Return the tokenizer's own file and the chat template; empty if the manifest names neither."""
     entries = (manifest.options.get("tokenizer"), manifest.options.get("chat_template"))
-    # A missing hash becomes the text "None", which is the hash of no file, so checks of the file fail.
+    # A missing hash becomes the string "None", which is the hash of no file, so checks of the file fail.
     return tuple(
         TokenizerFile(entry["file"], str(entry.get("sha256")))
         for entry in entries

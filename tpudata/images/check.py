@@ -26,7 +26,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
         data: the bytes.
 
     Raises:
-        ValueError: the bytes are not such an image; the message says what they are instead.
+        ValueError: the bytes are something else; the message says what.
     """
     image_format = detect_format(data)
     if image_format in _NOT_FED:
@@ -164,9 +164,9 @@ def _find_problems(feature: Feature, data: bytes, example: Mapping[str, Value]) 
         return
     folder, slash, _ = feature.name.rpartition("/")
     if slash:
-        stored = example.get(f"{folder}/format")
-        if stored and isinstance(stored[0], bytes) and stored[0].upper() != image_format.upper().encode():
-            yield f"feature '{folder}/format' is {stored[0]!r}; the image is {_add_article(image_format)}"
+        formats = example.get(f"{folder}/format")
+        if formats and isinstance(formats[0], bytes) and formats[0].upper() != image_format.upper().encode():
+            yield f"feature '{folder}/format' is {formats[0]!r}; the image is {_add_article(image_format)}"
     if header is None:
         return
     # Writers may count the alpha channel or not.

@@ -135,10 +135,10 @@ def parse_exif_orientation(exif: bytes) -> int:
     # The directory is its number of entries, then entries of 12 bytes: tag, type, count and value. A SHORT, type 3, is in the first
     # bytes of the value.
     first_entry = directory + 2
-    for entry in range(first_entry, min(first_entry + 12 * count, len(exif) - 11), 12):
-        tag, value_type = struct.unpack_from(f"{byte_order}HH", exif, entry)
+    for entry_offset in range(first_entry, min(first_entry + 12 * count, len(exif) - 11), 12):
+        tag, value_type = struct.unpack_from(f"{byte_order}HH", exif, entry_offset)
         if (tag, value_type) == (_ORIENTATION_TAG, 3):
-            (orientation,) = struct.unpack_from(f"{byte_order}H", exif, entry + 8)
+            (orientation,) = struct.unpack_from(f"{byte_order}H", exif, entry_offset + 8)
             return orientation if 1 <= orientation <= 8 else UPRIGHT
     return UPRIGHT
 
@@ -183,7 +183,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     # and may be empty in a marker that is cut.
     frame, orientation, adobe_transform, is_regular = None, 0, None, True
     if end > position and data[position] != 0xFF:
-        # TensorFlow and Pillow do not recognise such a file as a JPEG.
+        # TensorFlow and Pillow do not recognise a file without this marker as a JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
     unpack_segment = _SEGMENT.unpack_from
     while position + 4 <= end:

@@ -51,7 +51,7 @@ def open_modern(data: bytes, image_format: str) -> Image.Image | None:
 def is_reversible(data: bytes) -> bool:
     """Return whether a JPEG 2000 keeps every pixel: the COD segment of its main header names the 5/3 wavelet (ITU-T T.800, A.6.1).
 
-    Such a file may still be truncated to a rate; what a decoder returns then counts as its pixels.
+    A file with this wavelet may still be truncated to a rate; what a decoder returns then counts as its pixels.
     """
     position = _find_codestream(data)
     if data[position : position + len(_START)] != _START:
@@ -99,7 +99,7 @@ def _iterate_item_properties(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _find_box(data: bytes, kind: bytes) -> bytes:
-    """Return the content of the first box of a kind; empty without such a box."""
+    """Return the content of the first box of a kind; empty if no box is of this kind."""
     return next((content for box_kind, content in _iterate_boxes(data) if box_kind == kind), b"")
 
 
@@ -118,7 +118,7 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _find_codestream(data: bytes) -> int:
-    """Return the offset of a JPEG 2000's codestream: after the head of its box (ITU-T T.800, I.4), 0 without such a box.
+    """Return the offset of a JPEG 2000's codestream: after the head of its box (ITU-T T.800, I.4), 0 without a box.
 
     Decoders ignore the size of that box, so it is not checked.
     """

@@ -34,10 +34,10 @@ def translate_pillow_errors(image_format: str) -> Iterator[None]:
         # Not the image's fault: too little memory, a missing format, and a warning that a program's filters turn into an exception.
         except (MemoryError, UsageError, Warning):
             raise
-        # The error's text contains a memory address, which would make rejects differ between runs.
+        # The error's message contains a memory address, which would make rejects differ between runs.
         except UnidentifiedImageError as error:
             raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
-        # The texts of these errors describe Pillow's code, not the image.
+        # The messages of these errors describe Pillow's code, not the image.
         except _FAULTS as error:
             raise ValueError(f"{image_format} that cannot be decoded: {_DAMAGED_HEADER}") from error
         # Pillow promises no list of exceptions: OSError, SyntaxError, EOFError, ValueError and others have been seen.
@@ -81,27 +81,27 @@ class _SilentLibtiff:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Number of contexts at the same time, and a duplicate of stderr's descriptor during them.
-        self._users = 0
+        self._context_count = 0
         self._stderr = -1
 
     def __enter__(self) -> None:
         if not owns_process():
             return
         with self._lock:
-            if self._users == 0:
+            if self._context_count == 0:
                 self._stderr = os.dup(2)
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, 2)
                 os.close(nowhere)
-            self._users += 1
+            self._context_count += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            # Without users, `__enter__` did nothing.
-            if self._users == 0:
+            # Without contexts, `__enter__` did nothing.
+            if self._context_count == 0:
                 return
-            self._users -= 1
-            if self._users == 0:
+            self._context_count -= 1
+            if self._context_count == 0:
                 os.dup2(self._stderr, 2)
                 os.close(self._stderr)
 

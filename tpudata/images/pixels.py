@@ -66,7 +66,7 @@ def decode_image(
         data: the encoded image.
         image_format: format from `detect_format`.
         header: header from `read_header`; None for other formats than JPEG and PNG.
-        shorter: shorter side in pixels, to which larger images are shrunk; None keeps the size.
+        shorter: pixels of the shorter side that larger images are shrunk to; None keeps the size.
         draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
 
     Raises:
@@ -156,7 +156,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
     Raises:
         ValueError: the image is too long for a JPEG; the message completes `rejected: `.
     """
-    out = io.BytesIO()
+    buffer = io.BytesIO()
     image, (across, down) = decoded
     profile = image.info.get("icc_profile")
     if image_format == JPEG:
@@ -166,10 +166,10 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
             )
         # A grey image has no colours to sample.
         options = {"subsampling": _choose_subsampling(across, down)} if image.mode == "RGB" else {}
-        image.save(out, "JPEG", quality=quality, icc_profile=profile, **options)
+        image.save(buffer, "JPEG", quality=quality, icc_profile=profile, **options)
     else:
-        image.save(out, "PNG", icc_profile=profile)
-    return out.getvalue()
+        image.save(buffer, "PNG", icc_profile=profile)
+    return buffer.getvalue()
 
 
 def _choose_subsampling(across: int, down: int) -> str:
@@ -256,7 +256,7 @@ def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) 
         raise ValueError(f"{image_format} with pixels of the kind {image.mode}; 8-bit grey, RGB and CMYK are read")
     mode = "L" if image.mode in _GREY_MODES or _is_grey_palette(image) else "RGB"
     if image.mode == "CMYK" and header is not None and not header.has_adobe_marker:
-        # Pillow reads every CMYK JPEG as inverted, but only those with Adobe's marker are.
+        # Pillow reads every CMYK JPEG as inverted, but only a JPEG with Adobe's marker is.
         image = image.point(lambda value: 255 - value)
     if not image.has_transparency_data:
         return image.convert(mode)

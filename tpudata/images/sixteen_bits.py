@@ -34,7 +34,7 @@ def check_tiff(image: Image.Image) -> None:
         width, height = (image.tag_v2.get(tag, 1) for tag in _TILE_SIDES)
         has_large_tiles = width * height > MAX_PIXELS
     if has_large_tiles:
-        # An image of one pixel may have such a tile, which is unpacked whole.
+        # An image of one pixel may have a large tile, which is unpacked whole.
         raise ValueError(f"a TIFF with tiles of too many pixels: {width} x {height} pixels; {MAX_PIXELS:,} are allowed")
     if bits > 16 or not is_unsigned:
         samples = f"{bits} bits per sample" if is_unsigned else f"signed or fractional samples of {bits} bits"

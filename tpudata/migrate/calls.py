@@ -79,9 +79,9 @@ class CallRewriter(Rewriter):
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
         """Note a call whose positional arguments mean something else in each API, if the program does not show its API."""
         # Number of the first arguments that mean the same in both APIs, and the note on more.
-        most_positional, text = UNSURE[name]
+        max_positional, text = UNSURE[name]
         is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)
-        if len(node.args) > most_positional and is_undecided:
+        if len(node.args) > max_positional and is_undecided:
             self.note(node, text)
 
     def _rewrite_batch_and_drop_remainder(self, node: ast.Call, function: ast.Attribute) -> None:
@@ -89,17 +89,18 @@ class CallRewriter(Rewriter):
 
         Another `apply` is left as it is.
         """
-        inner = node.args[0]
-        if isinstance(inner, ast.Call) and self.find_path(inner.func) == (
+        inner_call = node.args[0]
+        if isinstance(inner_call, ast.Call) and self.find_path(inner_call.func) == (
             "contrib",
             "data",
             "batch_and_drop_remainder",
         ):
-            size = ", ".join(map(self.rewrite_part, [*inner.args, *(keyword.value for keyword in inner.keywords)]))
+            size_arguments = [*inner_call.args, *(keyword.value for keyword in inner_call.keywords)]
+            size = ", ".join(map(self.rewrite_part, size_arguments))
             # From the end of the dataset's expression: `.apply(...)`.
             begin, end = self.edits.end(function.value), self.edits.end(node)
             self.edits.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
-            self.mark_rewritten(inner)
+            self.mark_rewritten(inner_call)
 
     def _rewrite_summary(self, node: ast.Call, kind: str) -> None:
         """Rename the keywords of a summary of a kind, such as `scalar`; note a missing step and arguments that are gone."""
@@ -114,11 +115,12 @@ class CallRewriter(Rewriter):
         if _find_keyword(node, "step") is None:
             self.note(node, f"summary.{kind} needs a step today. Pass step=.")
         # Number of arguments that keep their positions, and the old name of the next one.
-        num_kept, old_name = _MOVED_ARGUMENTS[kind]
-        if len(node.args) > num_kept:
+        kept_count, old_name = _MOVED_ARGUMENTS[kind]
+        if len(node.args) > kept_count:
             self.note(
                 node,
-                f"summary.{kind}: argument {num_kept + 1} was {old_name} and is step today. Pass it and those after it by keyword.",
+                f"summary.{kind}: argument {kept_count + 1} was {old_name} and is step today. Pass it and those after it by"
+                " keyword.",
             )
 
     def _rename_keyword(self, keyword: ast.keyword, name: str) -> None:

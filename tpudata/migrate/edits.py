@@ -50,7 +50,7 @@ class EditedText:
         self.replace_range(self.begin(node), self.end(node), text)
 
     def replace_range(self, begin: int, end: int, text: str) -> None:
-        """Replace the bytes from `begin` to `end` by a text, whose line ends become those of the program."""
+        """Replace the bytes from `begin` to `end` by source code; its line ends become the line ends of the program."""
         self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
     def begins_line(self, node: ast.AST) -> bool:
@@ -70,8 +70,9 @@ class EditedText:
     def find_new_line(self, line: int) -> int:
         """Return the number, from 1, that a line has in the edited text."""
         edits_above = [edit for edit in self._edits if edit.end <= self._line_offsets[line - 1]]
-        removed_lines = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in edits_above)
-        return line - removed_lines + sum(edit.text.count("\n") for edit in edits_above)
+        removed_count = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in edits_above)
+        added_count = sum(edit.text.count("\n") for edit in edits_above)
+        return line - removed_count + added_count
 
     @contextlib.contextmanager
     def isolate(self) -> Iterator[None]:

@@ -40,7 +40,7 @@ def rewrite_imports(program: Rewriter) -> None:
 
 
 def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import]:
-    """Return the imports after which new lines stand, so that each of these lines runs before what needs it.
+    """Return the imports that new lines follow, so that each new line runs before what needs it.
 
     Args:
         tree: the program.
@@ -52,12 +52,12 @@ def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import
     """
     functions = _find_functions(tree, statements)
     module_statements = [statement for statement in statements if statement not in functions]
-    picked = _pick_in_module(tree, module_statements)
-    always_run = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.Try | ast.With))]
-    if not any(statement in block for statement in module_statements for block in always_run):
+    first_statements = _pick_in_module(tree, module_statements)
+    blocks_that_run = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.Try | ast.With))]
+    if not any(statement in block for statement in module_statements for block in blocks_that_run):
         # In reversed order, so that the first import of a function replaces its later ones.
-        picked += {function: statement for statement, function in reversed(functions.items())}.values()
-    return sorted(picked, key=lambda statement: statement.lineno)
+        first_statements += {function: statement for statement, function in reversed(functions.items())}.values()
+    return sorted(first_statements, key=lambda statement: statement.lineno)
 
 
 def _pick_in_module(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import]:
@@ -65,10 +65,10 @@ def _pick_in_module(tree: ast.Module, statements: Sequence[_Import]) -> list[_Im
 
     Branches below an import in the module's body are omitted, since that import has run by then.
     """
-    in_body = [statement for statement in statements if statement in tree.body]
-    if in_body[:1] == statements[:1]:
-        return in_body[:1]
-    last_line = in_body[0].lineno if in_body else math.inf
+    body_statements = [statement for statement in statements if statement in tree.body]
+    if body_statements[:1] == statements[:1]:
+        return body_statements[:1]
+    last_line = body_statements[0].lineno if body_statements else math.inf
     blocks = [block for node in ast.walk(tree) for _, block in ast.iter_fields(node) if isinstance(block, list)]
     first_of_blocks = (next((statement for statement in statements if statement in block), None) for block in blocks)
     return [statement for statement in first_of_blocks if statement is not None and statement.lineno <= last_line]

@@ -9,7 +9,7 @@ from __future__ import annotations
 TPU_NAMES = frozenset(
     {"CrossShardOptimizer", "InputPipelineConfig", "RunConfig", "TPUConfig", "TPUEstimator", "TPUEstimatorSpec"}
 )
-# A test compares these names with those of tpudata.estimator.
+# A test compares these names with the names in tpudata.estimator.
 ESTIMATOR_NAMES = frozenset(
     {
         *("BestExporter", "CheckpointSaverHook", "CheckpointSaverListener", "Estimator", "EstimatorSpec", "EvalSpec"),

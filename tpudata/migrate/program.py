@@ -37,12 +37,12 @@ class Migration:
 
     Attributes:
         text: the file with current names.
-        changes: number of rewritten places.
+        change_count: number of rewritten places.
         notes: what is left to do, in the order of lines.
     """
 
     text: str
-    changes: int
+    change_count: int
     notes: tuple[MigrationNote, ...]
 
 
@@ -59,11 +59,11 @@ def migrate(text: str, path: str) -> Migration:
     return migrate_files({path: text})[path]
 
 
-def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
+def migrate_files(contents: Mapping[str, str]) -> dict[str, Migration]:
     """Migrate the files of a program; a file that shows TensorFlow's release may decide for files that do not.
 
     Args:
-        texts: the files by their paths.
+        contents: contents of the files by their paths.
 
     Returns:
         The migration of each file, by its path.
@@ -71,16 +71,16 @@ def migrate_files(texts: Mapping[str, str]) -> dict[str, Migration]:
     Raises:
         DatasetError: a file is not Python 3.
     """
-    trees = {path: _parse(text, path) for path, text in texts.items()}
+    trees = {path: _parse(text, path) for path, text in contents.items()}
     plans = plan_files(trees)
     # One note on the old Keras is enough for a program. A program that sets the variable needs none.
-    needs_keras_note = not any(_OLD_KERAS in text for text in texts.values())
+    needs_keras_note = not any(_OLD_KERAS in text for text in contents.values())
     migrations: dict[str, Migration] = {}
-    for path, text in texts.items():
+    for path, text in contents.items():
         program = CallRewriter(text, trees[path], plans[path])
         program.notes += find_indirect_imports(path, trees[path], plans)
         migrations[path] = _migrate(program, notes_keras=needs_keras_note)
-        needs_keras_note = needs_keras_note and program.old_keras is None
+        needs_keras_note = needs_keras_note and program.old_keras_line is None
     return migrations
 
 
@@ -112,10 +112,10 @@ def _migrate(program: CallRewriter, *, notes_keras: bool) -> Migration:
         rewrite_imports(program)
         if not program.plan.has_old_shapes:
             program.notes += find_dimension_values(tree, program.root)
-    if program.old_keras is not None and notes_keras:
+    if program.old_keras_line is not None and notes_keras:
         program.notes.append(
             (
-                program.old_keras,
+                program.old_keras_line,
                 f"tf.layers and tf.nn.rnn_cell need the old Keras. Install tf_keras, and run with {_OLD_KERAS}=1.",
             )
         )

@@ -34,7 +34,7 @@ class Rewriter(abc.ABC):
         is_v2: whether `root` is tensorflow.compat.v2.
         notes: lines, and what to do there.
         modules: modules that rewritten names need: some of "tensorflow", "tpudata.estimator" and "tf_slim".
-        old_keras: line of the first name that needs the old Keras, or None.
+        old_keras_line: line of the first name that needs the old Keras, or None.
         rewritten_ids: ids of nodes that must not be rewritten, or not again.
     """
 
@@ -52,7 +52,7 @@ class Rewriter(abc.ABC):
         self.is_v2 = v1_root is None and imports_v2
         self.notes: list[tuple[int, str]] = list(plan.notes)
         self.modules: set[str] = set()
-        self.old_keras: int | None = None
+        self.old_keras_line: int | None = None
         # Names and calls of guarded code stay as they are.
         self.rewritten_ids = {id(node) for node in plan.guarded}
 
@@ -85,7 +85,7 @@ class Rewriter(abc.ABC):
         """Return a name with this file's name of a module in place of the placeholder, and add the module to `modules`.
 
         Args:
-            target: text such as `{v1}.train.Saver`, see `tpudata.migrate.names`.
+            target: a name with a placeholder, such as `{v1}.train.Saver`, see `tpudata.migrate.names`.
         """
         if "{est}" in target:
             self.modules.add("tpudata.estimator")
@@ -102,20 +102,20 @@ class Rewriter(abc.ABC):
         self.notes.append((getattr(node, "lineno", 1), text))
 
     def rewrite_part(self, node: ast.AST) -> str:
-        """Return an expression's text with current names, as part of a larger edit; the expression itself is not edited."""
+        """Return an expression's source code with current names, as part of a larger edit; the expression itself is not edited."""
         with self.edits.isolate():
             for part in ast.walk(node):
                 self.rewrite(part)
             return self.edits.render(self.edits.begin(node), self.edits.end(node))
 
     def rewrite_operand(self, node: ast.AST) -> str:
-        """Return an expression's text with current names, in parentheses if an operand needs them."""
+        """Return an expression's source code with current names, in parentheses if an operand needs them."""
         text = self.rewrite_part(node)
         is_plain = isinstance(node, ast.Constant | ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         return text if is_plain else f"({text})"
 
     def replace_call(self, node: ast.Call, text: str) -> None:
-        """Replace a call by a text, in which nothing is rewritten any more."""
+        """Replace a call by source code, which is not rewritten any further."""
         self.edits.replace(node, text)
         self.mark_rewritten(node)
 
@@ -135,7 +135,7 @@ class Rewriter(abc.ABC):
         self.rewritten_ids |= {id(name_part) for name_part in name_parts}
         # `tf.layers` alone is a module, not a layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
-            self.old_keras = min(self.old_keras or node.lineno, node.lineno)
+            self.old_keras_line = min(self.old_keras_line or node.lineno, node.lineno)
         # Replace the longest part of the name that has another name today. Parts of slim that are gone have no other name.
         renameable_parts = [] if _is_gone_slim(path) else name_parts
         for name_part in renameable_parts:

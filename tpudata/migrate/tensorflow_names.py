@@ -82,7 +82,7 @@ def load_tensorflow_names() -> TensorflowNames:
     for line in _FILE.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             continue
-        # A line is such as `v1 dtypes: as_string` or `keyword argmax: dimension`.
+        # Examples of lines: `v1 dtypes: as_string` and `keyword argmax: dimension`.
         head, _, names = line.partition(":")
         section, _, module = head.partition(" ")
         if section == "keyword":

@@ -10,7 +10,7 @@ import numpy as np
 from tpudata.console.tables import count_text
 
 # Width of a chart; of a chart of bars the width of names and of counts, and the height of a row; in pixels.
-_WIDTH, _LABEL_WIDTH, _COUNT_WIDTH, _ROW = 640, 190, 80, 22
+_WIDTH, _LABEL_WIDTH, _COUNT_WIDTH, _ROW_HEIGHT = 640, 190, 80, 22
 # Height of a histogram, and from its upper edge the tops of the highest bar and the line below the bars; in pixels.
 _HEIGHT, _TOP, _BASE = 150, 16, 130
 _SHOWN_CHARACTERS = 28
@@ -19,43 +19,43 @@ _SHOWN_CHARACTERS = 28
 def draw_bars(rows: Sequence[tuple[str, int]]) -> str:
     """Return a chart with a horizontal bar for each name and its count."""
     # At least 1, since it divides the counts, which may all be 0.
-    largest = max((count for _, count in rows), default=0) or 1
-    longest = _WIDTH - _LABEL_WIDTH - _COUNT_WIDTH
+    largest_count = max((count for _, count in rows), default=0) or 1
+    longest_bar = _WIDTH - _LABEL_WIDTH - _COUNT_WIDTH
     parts = []
     for row, (name, count) in enumerate(rows):
-        y, length = row * _ROW, longest * count / largest
+        y, length = row * _ROW_HEIGHT, longest_bar * count / largest_count
         label = name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 1]}…"
         parts.append(
             f"<g><title>{html.escape(name)}: {count_text(count)}</title>"
             f'<text x="{_LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>'
-            f'<rect x="{_LABEL_WIDTH}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}"/>'
+            f'<rect x="{_LABEL_WIDTH}" y="{y + 4}" width="{length:.1f}" height="{_ROW_HEIGHT - 8}"/>'
             f'<text x="{_LABEL_WIDTH + length + 6:.1f}" y="{y + 15}">{count_text(count)}</text></g>'
         )
-    return _draw_svg(len(rows) * _ROW, parts)
+    return _draw_svg(len(rows) * _ROW_HEIGHT, parts)
 
 
-def draw_histogram(values: Sequence[int], unit: str, bins: int = 32) -> str:
+def draw_histogram(values: Sequence[int], unit: str, max_bins: int = 32) -> str:
     """Return a chart of the number of values in equal ranges.
 
     Args:
         values: the values, at least one.
         unit: unit of the values, such as `"pixels"`.
-        bins: number of ranges, at most; fewer if there are fewer whole numbers from the smallest value to the largest.
+        max_bins: number of ranges, at most; fewer if there are fewer whole numbers from the smallest value to the largest.
     """
     low, high = min(values), max(values)
     # Whole numbers: the range of each bin excludes its end, so the last one ends after `high`.
-    counts, edges = np.histogram(values, bins=min(bins, high - low + 1), range=(low, high + 1))
-    largest, bin_width = int(counts.max()), _WIDTH / len(counts)
+    counts, edges = np.histogram(values, bins=min(max_bins, high - low + 1), range=(low, high + 1))
+    largest_count, bin_width = int(counts.max()), _WIDTH / len(counts)
     parts = []
     for index, count in enumerate(counts):
-        height = (_BASE - _TOP) * count / largest
+        height = (_BASE - _TOP) * count / largest_count
         # A gap of 2 pixels between bars.
         x, width = index * bin_width + 1, max(1.0, bin_width - 2)
         parts.append(
             f"<g><title>{edges[index]:,.0f} to {edges[index + 1]:,.0f} {html.escape(unit)}: {count_text(int(count))}</title>"
             f'<rect x="{x:.1f}" y="{_BASE - height:.1f}" width="{width:.1f}" height="{height:.1f}"/></g>'
         )
-    parts.append(f'<text x="0" y="10">{count_text(largest)}</text>')
+    parts.append(f'<text x="0" y="10">{count_text(largest_count)}</text>')
     parts.append(f'<line x1="0" y1="{_BASE}" x2="{_WIDTH}" y2="{_BASE}"/>')
     for text_x, anchor, value in ((0, "start", low), (_WIDTH, "end", high)):
         parts.append(

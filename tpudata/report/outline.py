@@ -9,9 +9,9 @@ from PIL import Image
 _SIDE = 16
 # Number of the 256 bits that may differ. Photographs at half or twice their size, or as a JPEG of quality 50, differ in 12 bits or
 # fewer in 95 % of cases; different photographs in 97 or more.
-_MAX_DIFFERENT = 15
+_MAX_DIFFERENT_BITS = 15
 # Parts of an outline: two outlines that differ in at most 15 bits share at least one of 16 parts, so few pairs have to be compared.
-_PARTS = 16
+_PART_COUNT = 16
 
 
 class Outlines:
@@ -19,20 +19,22 @@ class Outlines:
 
     def __init__(self) -> None:
         # Outlines by the number and the bits of each of their parts.
-        self._by_part: dict[tuple[int, int], list[int]] = {}
+        self._outlines_by_part: dict[tuple[int, int], list[int]] = {}
 
     def add(self, outline: int) -> bool:
         """Add an outline unless an earlier one is nearly the same; return whether an earlier one is."""
-        width = _SIDE * _SIDE // _PARTS
+        width = _SIDE * _SIDE // _PART_COUNT
         # The number and the bits of each part of `width` bits.
-        parts = [(number, (outline >> (number * width)) & ((1 << width) - 1)) for number in range(_PARTS)]
-        # Only outlines that share a part can be near, see `_PARTS`.
+        parts = [(number, (outline >> (number * width)) & ((1 << width) - 1)) for number in range(_PART_COUNT)]
+        # Only outlines that share a part can be near, see `_PART_COUNT`.
         is_near = any(
-            (outline ^ other).bit_count() <= _MAX_DIFFERENT for part in parts for other in self._by_part.get(part, ())
+            (outline ^ earlier_outline).bit_count() <= _MAX_DIFFERENT_BITS
+            for part in parts
+            for earlier_outline in self._outlines_by_part.get(part, ())
         )
         if not is_near:
             for part in parts:
-                self._by_part.setdefault(part, []).append(outline)
+                self._outlines_by_part.setdefault(part, []).append(outline)
         return is_near
 
 

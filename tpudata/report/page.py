@@ -16,7 +16,7 @@ from tpudata.report.split_sample import SplitSample
 
 _Key = TypeVar("_Key", str, int)
 _SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
-# Classes up to which each has a row of pictures; more are shown as a grid.
+# Largest number of classes that have a row of pictures each; more are shown as a grid.
 _MAX_ROWS = 20
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
@@ -99,7 +99,7 @@ def _format_section(title: str, parts: Iterable[str]) -> str:
 
 
 def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_columns: Sequence[int] = ()) -> str:
-    """Return the HTML of a table of texts.
+    """Return the HTML of a table of strings.
 
     Args:
         head: headings of the columns.
@@ -139,13 +139,15 @@ def _format_features(dataset: Dataset) -> str:
 
 def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the HTML of a split's samples, tables and histograms."""
-    which = "all" if sample.read == sample.total else f"{count_text(sample.read)} of"
-    yield f'<p class="note">From {which} {count_text(sample.total, "record")}; the same ones in every report.</p>'
+    scope = "all" if sample.read_count == sample.record_count else f"{count_text(sample.read_count)} of"
+    yield f'<p class="note">From {scope} {count_text(sample.record_count, "record")}; the same ones in every report.</p>'
     yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
-    if sample.misfits:
-        yield f"<p>{count_text(sample.misfits, 'record')} that do not match the manifest; see <code>tpudata verify</code>.</p>"
-    if sample.unreadable:
-        yield f"<p>{count_text(sample.unreadable, 'picture')} cannot be decoded; see <code>tpudata verify --decode</code>.</p>"
+    if sample.misfit_count:
+        misfits = count_text(sample.misfit_count, "record")
+        yield f"<p>{misfits} that do not match the manifest; see <code>tpudata verify</code>.</p>"
+    if sample.unreadable_count:
+        unreadable = count_text(sample.unreadable_count, "picture")
+        yield f"<p>{unreadable} cannot be decoded; see <code>tpudata verify --decode</code>.</p>"
     if sample.pictures:
         yield from _format_pictures(sample)
     if sample.texts:
@@ -157,9 +159,9 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
             yield f"<h3>{title}{more}</h3>{draw_bars(rows[:_SHOWN_CLASSES])}"
     charts = list(_draw_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
-    if sample.places:
-        # `lengths` do not count padding, `places` do.
-        real_share = sum(map(sum, sample.lengths.values())) / sample.places
+    if sample.place_count:
+        # `lengths` do not count padding, `place_count` does.
+        real_share = sum(map(sum, sample.lengths.values())) / sample.place_count
         yield f'<p class="note">{real_share:.1%} of the places for tokens are not padding.</p>'
     if sample.tokens:
         yield from _format_tokens(sample, decode)
@@ -172,14 +174,14 @@ def _sort_by_count(counts: Mapping[_Key, int]) -> list[tuple[_Key, int]]:
 
 def _describe_repeats(sample: SplitSample) -> Iterator[str]:
     """Yield sentences on the duplicates among the records that were read."""
-    if sample.duplicates:
-        yield f"{count_text(sample.duplicates, 'duplicate')}: the same content as an earlier record of the split."
-    if sample.near_duplicates:
+    if sample.duplicate_count:
+        yield f"{count_text(sample.duplicate_count, 'duplicate')}: the same content as an earlier record of the split."
+    if sample.near_duplicate_count:
         # Only pictures have sizes.
         criterion = (
             "the outline of an earlier picture" if sample.sizes else "an earlier text except for case and spaces"
         )
-        yield f"{count_text(sample.near_duplicates, 'near-duplicate')}: {criterion}."
+        yield f"{count_text(sample.near_duplicate_count, 'near-duplicate')}: {criterion}."
     for split, count in sorted(sample.shared.items()):
         yield f"{count_text(count, 'record')} with the same content as a record of split {split}."
 
@@ -194,11 +196,11 @@ def _format_texts(sample: SplitSample, decode: Decode) -> Iterator[str]:
 
 def _format_tokens(sample: SplitSample, decode: Decode) -> Iterator[str]:
     """Yield the HTML of the number of tokens and of different ids, and of the most frequent ids."""
-    total = sample.tokens.total()
-    rare_ids = sum(count == 1 for count in sample.tokens.values())
+    token_count = sample.tokens.total()
+    rare_id_count = sum(count == 1 for count in sample.tokens.values())
     yield (
-        f"<h3>Tokens</h3><p>{count_text(total, 'token')} with {count_text(len(sample.tokens), 'different id')},"
-        f" of which {count_text(rare_ids)} occur once.</p>"
+        f"<h3>Tokens</h3><p>{count_text(token_count, 'token')} with {count_text(len(sample.tokens), 'different id')},"
+        f" of which {count_text(rare_id_count)} occur once.</p>"
     )
     top_tokens = _sort_by_count(sample.tokens)[:_SHOWN_TOKENS]
     yield draw_bars(
@@ -220,7 +222,7 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
         _Measurement("Height", [height for height, _ in sample.sizes], "pixel"),
         _Measurement("Width", [width for _, width in sample.sizes], "pixel"),
         *_list_lengths(sample),
-        _Measurement("Objects a record", sample.objects, "object"),
+        _Measurement("Objects a record", sample.object_counts, "object"),
         _Measurement("Record size", sample.record_bytes, "byte"),
         # The table of splits has the size of a single shard.
         _Measurement("Shard size", shard_bytes if len(shard_bytes) > 1 else (), "byte"),
@@ -237,7 +239,7 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
 def _list_lengths(sample: SplitSample) -> Iterator[_Measurement]:
     """Yield the lengths of each feature of text or tokens."""
     # A sample of texts has no places for tokens.
-    unit = "token" if sample.places else "character"
+    unit = "token" if sample.place_count else "character"
     for name, lengths in sample.lengths.items():
         yield _Measurement("Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit)
 

@@ -28,7 +28,7 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
 
 
 def colour_label_map(content: bytes, feature: Feature) -> Image.Image:
-    """Return a label map as a picture with the colours of PASCAL VOC, in which a class has the same colour in all records."""
+    """Return a label map as a picture with the colours of PASCAL VOC; a class has the same colour in all records."""
     # The map is [height, width, 1].
     classes = decode_label_map(feature, content)[:, :, 0]
     # Bits 0, 3 and 6 of the class become the highest bits of red, bits 1, 4 and 7 of green, bits 2 and 5 of blue. Higher bits
@@ -56,9 +56,9 @@ def make_thumbnail(picture: Image.Image, side: int) -> Image.Image:
         # Digits of 8 pixels would be too small to see.
         factor = side // longest_edge
         return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-    small = picture.copy()
-    small.thumbnail((side, side))
-    return small
+    thumbnail = picture.copy()
+    thumbnail.thumbnail((side, side))
+    return thumbnail
 
 
 def encode_png(picture: Image.Image) -> bytes:

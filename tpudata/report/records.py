@@ -32,7 +32,7 @@ _PICTURE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, Image.Decompressi
 
 
 class ContentMatch(NamedTuple):
-    """Facts about a record by which duplicates are counted.
+    """Facts about a record that tell whether it is a duplicate.
 
     Attributes:
         digest: digest of the picture, the text or the tokens of a record; without them, of the whole record.
@@ -48,7 +48,7 @@ class SampleReader:
 
     Args:
         dataset: the dataset.
-        sample: the statistics, to which it adds the records.
+        sample: the statistics; the reader adds the records to them.
     """
 
     def __init__(self, dataset: Dataset, sample: SplitSample) -> None:
@@ -87,19 +87,23 @@ class SampleReader:
             pixels,
             self._captions,
             *label_maps,
-            *(() if self._objects is None else (*self._objects.box_columns, self._objects.label, self._objects.texts)),
+            *(
+                ()
+                if self._objects is None
+                else (*self._objects.box_columns, self._objects.label, self._objects.class_text)
+            ),
             *(feature for column in self._texts for feature in column.features),
         )
         self._used_features = {feature.name: feature for feature in used_features if feature is not None}
         self._check = RecordCheck(dataclasses.replace(manifest, features=tuple(self._used_features.values())))
 
     def add(self, data: bytes) -> ContentMatch:
-        """Add a serialized record to the statistics; return the facts by which duplicates of it are counted."""
+        """Add a serialized record to the statistics; return the facts that tell whether it is a duplicate."""
         example = decode_example(data)
         values: Mapping[str, Any] = {name: example[name] for name in self._used_features if name in example}
         self._sample.record_bytes.append(len(data))
         if any(self._check.find_problems(values)):
-            self._sample.misfits += 1
+            self._sample.misfit_count += 1
             return ContentMatch(_digest(data))
         classes = self._name_classes(values)
         self._sample.classes.update(classes)
@@ -116,7 +120,7 @@ class SampleReader:
         return self._add_tokens(values, classes) if self._texts[0].is_tokens else self._add_strings(values, classes)
 
     def _name_classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the names of a record's classes, or its labels as text if classes have no names."""
+        """Return the names of a record's classes, or its labels in digits if classes have no names."""
         if self._label is None or self._label.kind != "int64":
             return ()
         labels = [int(value) for value in values.get(self._label.name, [])]
@@ -129,7 +133,7 @@ class SampleReader:
     def _count_objects(self, values: Mapping[str, Any]) -> None:
         """Add the number of a record's objects and their classes to the statistics, if the dataset has objects."""
         if self._objects is not None:
-            self._sample.objects.append(self._objects.count(values))
+            self._sample.object_counts.append(self._objects.count(values))
             self._sample.object_classes.update(self._objects.class_names(values, self._class_names))
 
     def _add_picture(
@@ -151,16 +155,16 @@ class SampleReader:
             picture.draft("RGB", (2 * side, 2 * side))
             decoded = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
             if self._has_room(classes):
-                small = make_thumbnail(decoded, side)
+                thumbnail = make_thumbnail(decoded, side)
                 maps = [colour_label_map(values[label_map.name][0], label_map) for label_map in self._overlays]
-                overlays = [label_map.resize(small.size, Image.Resampling.NEAREST) for label_map in maps]
-                sample_picture = self._make_picture(values, small, overlays, classes)
+                overlays = [label_map.resize(thumbnail.size, Image.Resampling.NEAREST) for label_map in maps]
+                sample_picture = self._make_picture(values, thumbnail, overlays, classes)
                 # The page groups pictures by the first class of their record.
                 group = classes[0] if classes else ""
                 self._sample.pictures.setdefault(group, []).append(sample_picture)
             return compute_outline(decoded)
         except _PICTURE_ERRORS:
-            self._sample.unreadable += 1
+            self._sample.unreadable_count += 1
             return None
 
     def _has_room(self, classes: Sequence[str]) -> bool:
@@ -175,13 +179,13 @@ class SampleReader:
         return len(pictures_of_class) < max_of_class and sum(map(len, pictures.values())) < max_pictures
 
     def _make_picture(
-        self, values: Mapping[str, Any], small: Image.Image, maps: Sequence[Image.Image], classes: Sequence[str]
+        self, values: Mapping[str, Any], thumbnail: Image.Image, maps: Sequence[Image.Image], classes: Sequence[str]
     ) -> SamplePicture:
         """Return a picture of the report with its annotations.
 
         Args:
             values: all values of the record.
-            small: the thumbnail.
+            thumbnail: the picture as a thumbnail.
             maps: label maps in colours, of the size of the thumbnail.
             classes: names of the record's classes.
         """
@@ -191,8 +195,8 @@ class SampleReader:
         captions = [] if self._captions is None else values.get(self._captions.name, [])
         # Without classes, `class_names` returns no names.
         return SamplePicture(
-            encode_png(small),
-            *small.size,
+            encode_png(thumbnail),
+            *thumbnail.size,
             maps=tuple(map(encode_png, maps)),
             objects=tuple(zip(names or [""] * len(boxes), boxes, strict=True)),
             captions=tuple(caption.decode("utf-8", "replace") for caption in captions),
@@ -211,7 +215,7 @@ class SampleReader:
             name = column.feature.name
             # Padding follows the first `count` ids.
             ids, count = column.read_ids(values)
-            self._sample.places += len(ids)
+            self._sample.place_count += len(ids)
             self._sample.lengths.setdefault(name, []).append(count)
             self._sample.tokens.update(ids[:count].tolist())
             documents_by_side[name] = column.split_documents(values, self._eos_id)

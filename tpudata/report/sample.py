@@ -10,7 +10,7 @@ from tpudata.report.split_sample import SplitSample
 from tpudata.source import RecordSource
 
 DEFAULT_SAMPLES = 2000
-_BATCH = 64
+_BATCH_SIZE = 64
 
 
 def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str, SplitSample]:
@@ -29,13 +29,13 @@ def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str
     return {name: _sample_split(dataset, name, samples, first_splits) for name in dataset.manifest.splits}
 
 
-def _sample_split(dataset: Dataset, split: str, samples: int, first_splits: dict[bytes, str]) -> SplitSample:
+def _sample_split(dataset: Dataset, split: str, max_records: int, first_splits: dict[bytes, str]) -> SplitSample:
     """Read some records of a split.
 
     Args:
         dataset: the dataset.
         split: name of the split.
-        samples: number of records to read, at most.
+        max_records: number of records to read, at most.
         first_splits: for the digest of each content of a record, the first split that has it; contents that this split is the first
             to have are added.
     """
@@ -43,19 +43,19 @@ def _sample_split(dataset: Dataset, split: str, samples: int, first_splits: dict
     if not any(len(dataset.kept_runs(shard)) for shard in dataset.manifest.split(split).shards):
         return SplitSample(0)
     source = RecordSource(dataset.path, split, decode=None)
-    sample = SplitSample(len(source), read=min(samples, len(source)))
+    sample = SplitSample(len(source), read_count=min(max_records, len(source)))
     reader = SampleReader(dataset, sample)
     digests: set[bytes] = set()
-    numbers = np.sort(np.random.default_rng(0).choice(len(source), sample.read, replace=False)).tolist()
-    for start in range(0, sample.read, _BATCH):
-        for data in source.__getitems__(numbers[start : start + _BATCH]):
+    indices = np.sort(np.random.default_rng(0).choice(len(source), sample.read_count, replace=False)).tolist()
+    for start in range(0, sample.read_count, _BATCH_SIZE):
+        for data in source.__getitems__(indices[start : start + _BATCH_SIZE]):
             digest, is_near = reader.add(data)
             first_split = first_splits.setdefault(digest, split)
             if first_split != split:
                 sample.shared[first_split] += 1
             elif digest in digests:
-                sample.duplicates += 1
+                sample.duplicate_count += 1
             elif is_near:
-                sample.near_duplicates += 1
+                sample.near_duplicate_count += 1
             digests.add(digest)
     return sample

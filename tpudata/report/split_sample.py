@@ -64,41 +64,41 @@ class SplitSample:
     """Statistics from some records of a split.
 
     Attributes:
-        total: number of records of the split.
-        read: number of records that were read.
+        record_count: number of records of the split.
+        read_count: number of records that were read.
         record_bytes: size of each read record in bytes.
         classes: number of records by class name, or by label without names; empty without classes.
         object_classes: number of objects by class name.
-        objects: number of objects of each record; empty without objects.
+        object_counts: number of objects of each record; empty without objects.
         sizes: (height, width) of each picture in pixels.
-        misfits: number of records that do not match the manifest; of these, the other statistics have only the size
-            and whether they are duplicates.
-        unreadable: number of pictures that cannot be decoded.
+        misfit_count: number of records that do not match the manifest; the other statistics have only their size, and whether they
+            are duplicates.
+        unreadable_count: number of pictures that cannot be decoded.
         pictures: the pictures that are shown, by their first class (`""` without classes).
         texts: the texts that are shown, by their first class (`""` without classes).
         lengths: length of each text in characters, or in tokens without padding, by feature.
-        places: number of tokens including padding.
+        place_count: number of tokens including padding.
         tokens: number of occurrences by id, without padding.
-        duplicates: number of records with the same picture, text or tokens as an earlier record of the split.
-        near_duplicates: number of pictures with the outline of an earlier picture but other bytes, or of texts that differ from
-            an earlier text only in case and spaces.
+        duplicate_count: number of records with the same picture, text or tokens as an earlier record of the split.
+        near_duplicate_count: number of pictures with the outline of an earlier picture but other bytes, or of texts that differ
+            from an earlier text only in case and spaces.
         shared: number of records with the same picture, text or tokens as a record of an earlier split, by that split.
     """
 
-    total: int
-    read: int = 0
+    record_count: int
+    read_count: int = 0
     record_bytes: list[int] = dataclasses.field(default_factory=list)
     classes: Counter[str] = dataclasses.field(default_factory=Counter)
     object_classes: Counter[str] = dataclasses.field(default_factory=Counter)
-    objects: list[int] = dataclasses.field(default_factory=list)
+    object_counts: list[int] = dataclasses.field(default_factory=list)
     sizes: list[tuple[int, int]] = dataclasses.field(default_factory=list)
-    misfits: int = 0
-    unreadable: int = 0
+    misfit_count: int = 0
+    unreadable_count: int = 0
     pictures: dict[str, list[SamplePicture]] = dataclasses.field(default_factory=dict)
     texts: dict[str, list[ClassedText]] = dataclasses.field(default_factory=dict)
     lengths: dict[str, list[int]] = dataclasses.field(default_factory=dict)
-    places: int = 0
+    place_count: int = 0
     tokens: Counter[int] = dataclasses.field(default_factory=Counter)
-    duplicates: int = 0
-    near_duplicates: int = 0
+    duplicate_count: int = 0
+    near_duplicate_count: int = 0
     shared: Counter[str] = dataclasses.field(default_factory=Counter)

@@ -67,7 +67,7 @@ class TextColumn:
         begins = np.array([], np.int64)
         if self.segments is not None:
             begins = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
-        # A row with weights but no segments is one document, in which the id may end the turns of a chat.
+        # A row with weights but no segments is one document; the id may end the turns of a chat in it.
         elif eos_id is not None and self.weights is None:
             begins = np.flatnonzero(ids[:-1] == eos_id) + 1
         documents = np.split(ids, begins)
@@ -106,12 +106,12 @@ def join_sides(sides: Mapping[str, list[list[SamplePart]]]) -> Text:
     """
     if len(sides) == 1:
         return next(iter(sides.values()))
-    joined: Text = [[] for _ in range(max(map(len, sides.values())))]
+    joined_documents: Text = [[] for _ in range(max(map(len, sides.values())))]
     for name, documents in sides.items():
         # A side may have fewer documents than another side.
-        for document, (first, *others) in zip(joined, documents, strict=False):
-            document += [first._replace(side=name), *others]
-    return joined
+        for joined_document, (first_part, *other_parts) in zip(joined_documents, documents, strict=False):
+            joined_document += [first_part._replace(side=name), *other_parts]
+    return joined_documents
 
 
 def _split_learned(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[SamplePart]:

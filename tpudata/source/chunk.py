@@ -95,7 +95,7 @@ class LoadedChunk:
         return self._offsets[number] - self._begin, self._offsets[number + 1] - self._begin
 
     def _has_indexed_lengths(self) -> bool:
-        """Return whether the lengths in the records' headers match the offsets in the index, either of which may be damaged."""
+        """Return whether the lengths in the records' headers match the offsets in the index; headers and index may be damaged."""
         begins = np.array(self._offsets, np.int64) - self._begin
         sizes = np.diff(begins) - FRAME_BYTES
         if (sizes < 0).any():
@@ -109,22 +109,22 @@ class LoadedChunk:
         """Return whether all records match their checksums: one checksum for each whole block, and each other record's own."""
         # Slices of an array are not copies.
         data = np.frombuffer(self._data, np.uint8)
-        record = chunk.first
-        while record < chunk.stop:
-            block = record // index.block_records
+        part_first = chunk.first
+        while part_first < chunk.stop:
+            block = part_first // index.block_records
             block_stop = min((block + 1) * index.block_records, index.records)
-            stop = min(block_stop, chunk.stop)
-            if record == block * index.block_records and stop == block_stop:
+            part_stop = min(block_stop, chunk.stop)
+            if part_first == block * index.block_records and part_stop == block_stop:
                 begin, end = index.block_range(block)
                 block_data = data[begin - self._begin : end - self._begin]
                 if google_crc32c.value(block_data) != index.block_crc32c[block]:
                     return False
             else:
-                for number in range(record - chunk.first, stop - chunk.first):
+                for number in range(part_first - chunk.first, part_stop - chunk.first):
                     begin, end = self._locate_frame(number)
                     if find_damage(data[begin:end]):
                         return False
-            record = stop
+            part_first = part_stop
         return True
 
 
@@ -138,9 +138,9 @@ def load_chunk(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
         StorageError: the file cannot be read.
     """
     try:
-        loaded = _load(path, index, chunk)
-        if loaded.is_intact or not is_remote(path):
-            return loaded
+        loaded_chunk = _load(path, index, chunk)
+        if loaded_chunk.is_intact or not is_remote(path):
+            return loaded_chunk
     except CorruptionError:
         if not is_remote(path):
             raise
@@ -165,23 +165,23 @@ def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
     return LoadedChunk(path, index, chunk, data, begin)
 
 
-def cut_by_bytes(index: ShardIndex, first: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+def cut_by_bytes(index: ShardIndex, first: int, stop: int, max_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a run of records, each as (first record, record after the last one).
 
-    A part has at most `most_bytes` bytes, or one record; a compressed shard is cut only between its blocks, so a part of it may
+    A part has at most `max_bytes` bytes, or one record; a compressed shard is cut only between its blocks, so a part of it may
     be one larger block.
 
     Args:
         index: index of the shard.
         first: index of the run's first record.
         stop: index of the record after the run's last one.
-        most_bytes: bytes of a part, before compression.
+        max_bytes: bytes of a part, before compression.
     """
     step = 1 if index.compression is None else index.block_records
     part_first = first
     while part_first < stop:
         # uint64 like the offsets; for another type numpy would convert all of them.
-        limit = np.uint64(int(index.offsets[part_first]) + most_bytes)
+        limit = np.uint64(int(index.offsets[part_first]) + max_bytes)
         part_stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
         if part_stop < stop:
             # Back to the end of a block, but not before the end of the first one.

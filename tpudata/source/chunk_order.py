@@ -74,7 +74,7 @@ class _Part(NamedTuple):
         end: position in the line after the part's last record.
         first: index in `order` of the first chunk with records of the part.
         stop: index in `order` after the last chunk with records of the part.
-        windows: number of windows into which these chunks are divided.
+        window_count: number of windows that these chunks are divided into.
     """
 
     order: Integers
@@ -83,17 +83,17 @@ class _Part(NamedTuple):
     end: int
     first: int
     stop: int
-    windows: int
+    window_count: int
 
     def find_window(self, line_position: int) -> int:
         """Return the index of the window that holds a position in the line."""
         chunk_in_part = int(np.searchsorted(self.ends, line_position, "right")) - self.first
         # The last window that begins at or before this chunk: the inverse of `find_first_chunk`, which rounds down.
-        return ((chunk_in_part + 1) * self.windows - 1) // (self.stop - self.first)
+        return ((chunk_in_part + 1) * self.window_count - 1) // (self.stop - self.first)
 
     def find_first_chunk(self, window: int) -> int:
         """Return the index in `order` of the first chunk of a window; `stop` for the number after the last window."""
-        return self.first + (self.stop - self.first) * window // self.windows
+        return self.first + (self.stop - self.first) * window // self.window_count
 
     def clip_chunk_start(self, chunk_index: int) -> int:
         """Return the position in the line at which the chunk `order[chunk_index]` begins, clipped to the part.
@@ -113,12 +113,12 @@ class ChunkOrder:
         epochs: number of epochs.
         host_index: this host.
         host_count: number of hosts.
-        lanes: worker processes of a host that each take their own part.
-        rows: number of consecutive positions that belong to one lane, before the positions of the next lane.
-        window_chunks: most chunks of a window.
+        lane_count: number of a host's worker processes that each take their own part.
+        turn_length: number of consecutive positions that belong to one lane, before the positions of the next lane.
+        max_window_chunks: most chunks of a window.
 
     Attributes:
-        epoch_records: number of records that the host takes in an epoch.
+        epoch_record_count: number of records that the host takes in an epoch.
     """
 
     def __init__(
@@ -129,31 +129,31 @@ class ChunkOrder:
         epochs: int,
         host_index: int,
         host_count: int,
-        lanes: int,
-        rows: int,
-        window_chunks: int,
+        lane_count: int,
+        turn_length: int,
+        max_window_chunks: int,
     ) -> None:
         self._table = table
         self._seed = seed
         self._epochs = epochs
-        self._lanes, self._rows = lanes, rows
-        self._window_chunks = window_chunks
-        total = int(table.counts.sum())
+        self._lane_count, self._turn_length = lane_count, turn_length
+        self._max_window_chunks = max_window_chunks
+        record_count = int(table.counts.sum())
         # Position in the line at which the host's records begin.
-        self._begin = total * host_index // host_count
-        self.epoch_records = total * (host_index + 1) // host_count - self._begin
+        self._begin = record_count * host_index // host_count
+        self.epoch_record_count = record_count * (host_index + 1) // host_count - self._begin
         # Cached, since neighbouring positions ask for the same epochs and lanes.
         self._line = functools.lru_cache(2)(self._make_line)
         self._part = functools.lru_cache(64)(self._make_part)
 
     def locate(self, position: int) -> tuple[WindowKey, int]:
         """Return the window of a position, counted from the start of all epochs, and the record's index in the window."""
-        epoch = position // self.epoch_records
-        # The lanes take `_rows` positions in turn.
-        lane = position // self._rows % self._lanes
+        epoch = position // self.epoch_record_count
+        # The lanes take `_turn_length` positions in turn.
+        lane = position // self._turn_length % self._lane_count
         part = self._part(epoch, lane)
         # Records of this epoch that the lane takes before this position.
-        records_before = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_records)
+        records_before = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_record_count)
         line_position = part.begin + records_before
         window = part.find_window(line_position)
         return WindowKey(epoch, lane, window), line_position - part.clip_chunk_start(part.find_first_chunk(window))
@@ -179,26 +179,27 @@ class ChunkOrder:
 
     def find_following(self, key: WindowKey) -> WindowKey | None:
         """Return the key of the next window of the same lane, perhaps in a later epoch; None after the last one."""
-        if key.window + 1 < self._part(key.epoch, key.lane).windows:
+        if key.window + 1 < self._part(key.epoch, key.lane).window_count:
             return key._replace(window=key.window + 1)
         for epoch in range(key.epoch + 1, self._epochs):
-            if self._part(epoch, key.lane).windows:
+            if self._part(epoch, key.lane).window_count:
                 return WindowKey(epoch, key.lane, 0)
         return None
 
     def _count_before(self, lane: int, position: int) -> int:
-        """Return the number of positions before `position` that belong to a lane: the lanes take `_rows` positions in turn.
+        """Return the number of positions before `position` that belong to a lane: the lanes take `_turn_length` positions in turn.
 
-        These positions count from the start of all epochs.
+        Positions count from the start of all epochs.
         """
-        rounds, remainder = divmod(position, self._rows * self._lanes)
-        return rounds * self._rows + min(max(remainder - lane * self._rows, 0), self._rows)
+        round_count, remainder = divmod(position, self._turn_length * self._lane_count)
+        positions_in_round = min(max(remainder - lane * self._turn_length, 0), self._turn_length)
+        return round_count * self._turn_length + positions_in_round
 
     def _make_part(self, epoch: int, lane: int) -> _Part:
         """Return a lane's part of an epoch, divided into windows."""
         order, ends = self._line(epoch)
-        epoch_start = epoch * self.epoch_records
-        epoch_end = epoch_start + self.epoch_records
+        epoch_start = epoch * self.epoch_record_count
+        epoch_end = epoch_start + self.epoch_record_count
         # Numbers of records of the lanes up to this one: their parts follow each other in the line.
         *sizes_before, size = (
             self._count_before(number, epoch_end) - self._count_before(number, epoch_start)
@@ -207,12 +208,12 @@ class ChunkOrder:
         begin = self._begin + sum(sizes_before)
         end = begin + size
         if begin == end:
-            return _Part(order, ends, begin, end, first=0, stop=0, windows=0)
+            return _Part(order, ends, begin, end, first=0, stop=0, window_count=0)
         # Indices of the chunk that holds the first record, and of the chunk after the one that holds the last record.
         first = int(np.searchsorted(ends, begin, "right"))
         stop = int(np.searchsorted(ends, end, "left")) + 1
-        windows = -(-(stop - first) // self._window_chunks)
-        return _Part(order, ends, begin, end, first, stop, windows)
+        window_count = -(-(stop - first) // self._max_window_chunks)
+        return _Part(order, ends, begin, end, first, stop, window_count)
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
         """Return the line of an epoch: the order of the chunks, and the position after each, as `_Part` describes them."""

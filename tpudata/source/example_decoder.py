@@ -55,13 +55,13 @@ class ExampleDecoder:
         counts = Counter(name for name, _ in fed)
         shared_names = [name for name, count in counts.items() if count > 1]
         if shared_names and features is None:
-            sharing = ", ".join(feature.name for name, feature in fed if name == shared_names[0])
+            full_names = ", ".join(feature.name for name, feature in fed if name == shared_names[0])
             raise FeatureError(
-                f"Feature {shared_names[0]!r}: several features would have this name ({sharing}). Choose by features=."
+                f"Feature {shared_names[0]!r}: several features would have this name ({full_names}). Choose by features=."
             )
         # Features that share a short name are requested by their full names.
-        by_name = {name: feature for name, feature in fed if name not in shared_names}
-        self._features = by_name if features is None else _look_up_features(manifest, by_name, features)
+        fed_by_name = {name: feature for name, feature in fed if name not in shared_names}
+        self._features = fed_by_name if features is None else _look_up_features(manifest, fed_by_name, features)
         for name, feature in self._features.items():
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
                 raise FeatureError(

@@ -28,7 +28,7 @@ class RecordSource:
 
     - `for record in source` streams: requests of 8 MiB, several at a time;
     - `source.shuffle(...)` is a sequence in shuffled order that costs as little;
-    - `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several at once: neighbours, and near ones,
+    - `source[i]` reads one record with one request, `source.__getitems__([i, ...])` several in one call: neighbours, and near ones,
       with one request of up to 8 MiB, and up to 64 requests at a time. PyTorch's DataLoader calls `__getitems__` for each batch.
 
     Every record is checked against its checksums. The order is the dataset's.
@@ -49,7 +49,7 @@ class RecordSource:
     Raises:
         UsageError: an argument is of the wrong type or value.
         FeatureError: as for `ExampleDecoder`, for example if `features` names a feature that the dataset does not have.
-        DatasetError: the folder has no complete dataset, or the dataset no such split.
+        DatasetError: the folder has no complete dataset, or the dataset does not have this split.
         StorageError: the manifest cannot be read.
     """
 
@@ -75,8 +75,8 @@ class RecordSource:
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
         check_integer("read_ahead", read_ahead, 1, or_none=True)
         dataset = open_dataset(folder)
-        default = _REMOTE_READ_AHEAD if is_remote(folder) else _DISK_READ_AHEAD
-        self._read_ahead = default if read_ahead is None else read_ahead
+        default_bytes = _REMOTE_READ_AHEAD if is_remote(folder) else _DISK_READ_AHEAD
+        self._read_ahead = default_bytes if read_ahead is None else read_ahead
         self._split = split
         self._folder = folder
         self._records = ShardRecords(dataset, split)
@@ -92,7 +92,7 @@ class RecordSource:
 
         Raises:
             TypeError: the number is not an integer.
-            IndexError: there is no such record.
+            IndexError: there is no record of this number.
             CorruptionError: the record is damaged; the message names file and offset.
             DatasetError: the shard's index belongs to another shard.
             FeatureError: the record does not have what the manifest says.
@@ -155,7 +155,7 @@ class RecordSource:
         )
 
     def __repr__(self) -> str:
-        # Grain compares this text in a checkpoint with the text in the run that restores the checkpoint.
+        # Grain compares this string in a checkpoint with the string in the run that restores the checkpoint.
         decode = (
             "numpy" if isinstance(self._decode, ExampleDecoder) else getattr(self._decode, "__qualname__", self._decode)
         )

@@ -61,17 +61,17 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
                 used_bytes += next_chunk.size
                 next_chunk = next(chunks, None)
             sized_chunk, read = reads.popleft()
-            loaded = read.result()
-            for number in range(len(loaded)):
+            loaded_chunk = read.result()
+            for number in range(len(loaded_chunk)):
                 next_record += 1
-                yield loaded.get_record(number)
+                yield loaded_chunk.get_record(number)
                 if owner != os.getpid():
                     # The threads that read ahead are in the parent.
                     yield from stream_records(records, read_ahead, next_record)
                     return
             used_bytes -= sized_chunk.size
             # Without this, the chunk would stay in memory while the next one is awaited.
-            del read, loaded
+            del read, loaded_chunk
     finally:
         readers.close()
 

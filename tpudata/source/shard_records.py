@@ -32,12 +32,12 @@ class _Span(NamedTuple):
 
     Attributes:
         shard: index of the shard in `ShardRecords.shards`.
-        records: indices of the records in the shard, ascending.
+        record_indices: indices of the records in the shard, ascending.
         result_indices: index of each record in the result of `ShardRecords.read`.
     """
 
     shard: int
-    records: list[int]
+    record_indices: list[int]
     result_indices: list[int]
 
 
@@ -53,7 +53,7 @@ class ShardRecords:
         runs: for each shard the runs of its records that are not in quarantine, [first, stop), int64 [runs, 2].
 
     Raises:
-        DatasetError: there is no such split, or it has no records.
+        DatasetError: the split does not exist, or it has no records.
     """
 
     def __init__(self, dataset: Dataset, split: str) -> None:
@@ -108,18 +108,18 @@ class ShardRecords:
         """
         shard = bisect.bisect_right(self._ends, number)
         runs = self.runs[shard]
-        record = number - (self._ends[shard - 1] if shard else 0)
+        record_index = number - (self._ends[shard - 1] if shard else 0)
         # Without gaps, which are records in quarantine, this number is the record's index in the shard. So it is with a gap at the
         # end of the shard only.
         has_gaps = len(runs) > 1 or runs[0, 0] > 0
         if has_gaps:
-            record = int(_skip_quarantined(runs, np.array([record]))[0])
-        return shard, record
+            record_index = int(_skip_quarantined(runs, np.array([record_index]))[0])
+        return shard, record_index
 
     def read_one(self, number: int) -> Record:
         """Return one record; raises what `read` raises."""
-        shard, record = self.locate(number)
-        return self._read_span(_Span(shard, records=[record], result_indices=[0]))[0]
+        shard, record_index = self.locate(number)
+        return self._read_span(_Span(shard, record_indices=[record_index], result_indices=[0]))[0]
 
     def read(self, numbers: Sequence[int]) -> list[Record]:
         """Return the records of `numbers`, in their order; each number must be at least 0 and below `len`.
@@ -154,26 +154,26 @@ class ShardRecords:
         shards = np.searchsorted(self._ends, ascending, "right")
         for shard in np.unique(shards).tolist():
             first, stop = np.searchsorted(shards, (shard, shard + 1)).tolist()
-            kept_records = ascending[first:stop] - (self._ends[shard - 1] if shard else 0)
-            records = _skip_quarantined(self.runs[shard], kept_records)
+            numbers_in_shard = ascending[first:stop] - (self._ends[shard - 1] if shard else 0)
+            record_indices = _skip_quarantined(self.runs[shard], numbers_in_shard)
             result_indices = order[first:stop].tolist()
-            bounds = [0, *self._find_cuts(self.index(shard), records), len(records)]
+            bounds = [0, *self._find_cuts(self.index(shard), record_indices), len(record_indices)]
             for begin, end in itertools.pairwise(bounds):
-                yield _Span(shard, records[begin:end].tolist(), result_indices[begin:end])
+                yield _Span(shard, record_indices[begin:end].tolist(), result_indices[begin:end])
 
-    def _find_cuts(self, index: ShardIndex, records: Integers) -> list[int]:
-        """Return the indices in `records`, after 0, at which the records of another request begin.
+    def _find_cuts(self, index: ShardIndex, record_indices: Integers) -> list[int]:
+        """Return the positions in `record_indices`, after 0, at which the records of another request begin.
 
         Args:
             index: index of the shard.
-            records: indices of records in the shard, ascending.
+            record_indices: indices of records in the shard, ascending.
         """
         if index.compression is not None:
             # Each block is read and cached separately.
-            cuts: list[int] = (np.flatnonzero(np.diff(records // index.block_records)) + 1).tolist()
+            cuts: list[int] = (np.flatnonzero(np.diff(record_indices // index.block_records)) + 1).tolist()
             return cuts
-        begins = index.offsets[records].astype(np.int64).tolist()
-        ends = index.offsets[records + 1].astype(np.int64).tolist()
+        begins = index.offsets[record_indices].astype(np.int64).tolist()
+        ends = index.offsets[record_indices + 1].astype(np.int64).tolist()
         # Reading the bytes between two records costs less than a request, but more than a second read of a disk.
         largest_gap = _REMOTE_GAP if self._is_remote else 0
         cuts, part_begin = [], begins[0]
@@ -198,7 +198,7 @@ class ShardRecords:
         """Read the records of a span once; CorruptionError if one is damaged."""
         index, path = self.index(span.shard), self._paths[span.shard]
         read_frames = self._read_frames if index.compression is None else self._read_packed_frames
-        offsets = index.offsets[span.records].tolist()
+        offsets = index.offsets[span.record_indices].tolist()
         return [
             Record(check_frame(frame, path, offset), path, offset)
             for offset, frame in zip(offsets, read_frames(span, index, path), strict=True)
@@ -210,42 +210,42 @@ class ShardRecords:
         Raises:
             CorruptionError: the file ends inside a record.
         """
-        begin, end = int(index.offsets[span.records[0]]), int(index.offsets[span.records[-1] + 1])
+        begin, end = int(index.offsets[span.record_indices[0]]), int(index.offsets[span.record_indices[-1] + 1])
         data = storage_for(path).read_range(path, begin, end - begin, is_checked=True)
         if len(data) < end - begin:
             raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
-        return [_cut_frame(data, begin, index, record) for record in span.records]
+        return [_cut_frame(data, begin, index, record_index) for record_index in span.record_indices]
 
     def _read_packed_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
         """Return the records of a span with their headers and footers, from unpacked blocks, which are cached."""
         frames = []
-        for record in span.records:
-            block = record // index.block_records
-            read = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
-            data = self._blocks.get((span.shard, block), read, len)
+        for record_index in span.record_indices:
+            block = record_index // index.block_records
+            read_block = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
+            data = self._blocks.get((span.shard, block), read_block, len)
             block_begin, _ = index.block_range(block)
-            frames.append(_cut_frame(data, block_begin, index, record))
+            frames.append(_cut_frame(data, block_begin, index, record_index))
         return frames
 
 
-def _cut_frame(data: bytes, begin: int, index: ShardIndex, record: int) -> bytes:
+def _cut_frame(data: bytes, begin: int, index: ShardIndex, record_index: int) -> bytes:
     """Return a record with its header and footer from bytes of its shard, which begin at offset `begin` before compression."""
-    return data[int(index.offsets[record]) - begin : int(index.offsets[record + 1]) - begin]
+    return data[int(index.offsets[record_index]) - begin : int(index.offsets[record_index + 1]) - begin]
 
 
-def _skip_quarantined(runs: Integers, records: Integers) -> Integers:
+def _skip_quarantined(runs: Integers, numbers: Integers) -> Integers:
     """Convert numbers that count only the records outside quarantine to indices in the shard: int64 [records].
 
     Args:
         runs: runs of the shard's records that are not in quarantine, [first, stop), int64 [runs, 2].
-        records: number of each record, counted over these runs, int64 [records].
+        numbers: number of each record, counted over these runs, int64 [records].
     """
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
-    run = np.searchsorted(ends, records, "right")
+    run_indices = np.searchsorted(ends, numbers, "right")
     # The position in the run, counted from the run's first record.
-    in_shard: Integers = records - (ends - lengths)[run] + runs[run, 0]
-    return in_shard
+    record_indices: Integers = numbers - (ends - lengths)[run_indices] + runs[run_indices, 0]
+    return record_indices
 
 
 def _count_index_bytes(index: ShardIndex) -> int:

@@ -22,8 +22,8 @@ from tpudata.source.shard_records import ShardRecords
 
 # Fewest chunks of a window, which are read at the same time.
 _MIN_CHUNKS = 32
-# Records of dropped windows that are read one by one, since threads may be late; the next such record makes its window be read
-# again, with a warning.
+# Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The next late record
+# makes its window be read again, with a warning.
 _MAX_LATE = 64
 _log = logging.getLogger("tpudata")
 
@@ -79,11 +79,11 @@ class ShuffledRecords:
             epochs=epochs,
             host_index=host_index,
             host_count=host_count,
-            lanes=workers,
-            rows=batch_size,
-            window_chunks=max(1, round(window_bytes / chunk_bytes)),
+            lane_count=workers,
+            turn_length=batch_size,
+            max_window_chunks=max(1, round(window_bytes / chunk_bytes)),
         )
-        if not self._order.epoch_records:
+        if not self._order.epoch_record_count:
             raise UsageError(
                 f"host_count={host_count}: the split has {count_text(len(records), 'record')}, none for host {host_index}. Pass"
                 " fewer hosts."
@@ -92,14 +92,14 @@ class ShuffledRecords:
 
     def __len__(self) -> int:
         """Return the number of records of this host, in all epochs."""
-        return self._order.epoch_records * self._options["epochs"]
+        return self._order.epoch_record_count * self._options["epochs"]
 
     def __getitem__(self, position: int) -> Any:
         """Return the record of a position; negative positions count from the end.
 
         Raises:
             TypeError: the position is not an integer.
-            IndexError: there is no such position.
+            IndexError: there is no record at this position.
             CorruptionError: the record is damaged; the message names file and offset.
             DatasetError: the shard's index belongs to another shard.
             FeatureError: the record does not have what the manifest says.
@@ -121,7 +121,7 @@ class ShuffledRecords:
         return (self[position] for position in range(len(self)))
 
     def __repr__(self) -> str:
-        # Grain compares this text in a checkpoint with the text in the run that restores the checkpoint.
+        # Grain compares this string in a checkpoint with the string in the run that restores the checkpoint.
         options = ", ".join(f"{name}={value}" for name, value in self._options.items())
         return f"ShuffledRecords(records={len(self._records)}, {options})"
 
@@ -138,8 +138,8 @@ class ShuffledRecords:
         self._readers = Readers()
         # By lane, the windows in memory, in order: at most the window before the current one, the current one, and the next one.
         self._lanes: dict[int, _Lane] = {}
-        # Number of records that were requested after their window was dropped, and whether a warning about them was logged.
-        self._late_records = 0
+        # Number of late records, which were requested after their window was dropped, and whether a warning was logged.
+        self._late_count = 0
         self._is_warned = False
 
     def _read_record(self, position: int) -> Record:
@@ -194,8 +194,8 @@ class ShuffledRecords:
         # to a new pass: it loads the whole window.
         if not lane or key >= next(iter(lane)) or index == 0:
             return False
-        self._late_records += 1
-        if self._late_records % (_MAX_LATE + 1):
+        self._late_count += 1
+        if self._late_count % (_MAX_LATE + 1):
             return True
         if not self._is_warned:
             self._is_warned = True

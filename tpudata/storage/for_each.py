@@ -26,8 +26,8 @@ def for_each(folder: str, action: Callable[[T], None], items: Iterable[T]) -> No
         for item in items:
             action(item)
         return
-    threads = min(_MAX_THREADS, request_limits().read_threads)
-    with ThreadPoolExecutor(threads, thread_name_prefix="tpudata-each") as pool:
+    thread_count = min(_MAX_THREADS, request_limits().read_threads)
+    with ThreadPoolExecutor(thread_count, thread_name_prefix="tpudata-each") as pool:
         # Taking the results raises the errors.
         for _ in pool.map(action, items):
             pass

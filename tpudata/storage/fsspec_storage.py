@@ -88,7 +88,7 @@ class _FsspecObjects:
         return _translate_errors(action, path)
 
     def scan(self, folder: str, start: str, stop: str | None, limit: int | None, *, deep: bool) -> Iterator[Entry]:
-        """Yield the entries of a folder, which fsspec lists all at once."""
+        """Yield the entries of a folder, which fsspec lists whole, in one call."""
         assert not deep, "fsspec lists folder by folder"
         with _translate_errors("listed", folder):
             filesystem, store_path = self._locate(folder)
@@ -96,7 +96,7 @@ class _FsspecObjects:
             # Stores without folders list a missing folder as empty.
             if not listing and self.find(folder) is None:
                 raise StorageError(f"{folder} could not be listed: there is nothing below it. Check the path.")
-        # Entries, each after the name by which it is sorted.
+        # Pairs of a name to sort by and an entry.
         named_entries = []
         for info in listing:
             name = info["name"].rstrip("/").rpartition("/")[2]
@@ -214,14 +214,14 @@ class _FsspecObjects:
         Another attempt at the same work may have written the existing file.
         """
         filesystem, store_path = self._locate(path)
-        with tempfile.TemporaryFile() as written:
-            yield written
-            written.seek(0)
+        with tempfile.TemporaryFile() as written_file:
+            yield written_file
+            written_file.seek(0)
             with (
                 _translate_errors("written", path),
-                filesystem.open(store_path, "rb", block_size=_BLOCK_BYTES) as existing,
+                filesystem.open(store_path, "rb", block_size=_BLOCK_BYTES) as existing_file,
             ):
-                is_equal = _compute_digest(written) == _compute_digest(existing)
+                is_equal = _compute_digest(written_file) == _compute_digest(existing_file)
         if not is_equal:
             raise StorageError(
                 f"{path} could not be written: it exists already, with other bytes. Remove it, or write elsewhere."

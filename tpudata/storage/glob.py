@@ -86,9 +86,9 @@ def matches(path: str, parts: tuple[str, ...]) -> bool:
 
 
 def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], bool]) -> Iterator[str]:
-    """Yield in order the names of the files in a folder that match and are accepted, and of the folders with such a file below.
+    """Yield in order the names of the files in a folder that match and are accepted, and of the folders with one of them below.
 
-    A folder is searched up to the first such file.
+    A folder inside is searched up to its first file that matches and is accepted.
 
     Args:
         folder: folder before the pattern's first wildcard.
@@ -151,11 +151,11 @@ def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folde
 
 def _add_skippable(parts: tuple[str, ...], positions: set[int]) -> set[int]:
     """Return the positions, and the position after each `**` among them, since a `**` may match no folder."""
-    reachable = set(positions)
+    all_positions = set(positions)
     for position, part in enumerate(parts):
-        if position in reachable and part == _ANY_FOLDERS:
-            reachable.add(position + 1)
-    return reachable
+        if position in all_positions and part == _ANY_FOLDERS:
+            all_positions.add(position + 1)
+    return all_positions
 
 
 def _matches(name: str, part: str) -> bool:

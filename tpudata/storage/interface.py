@@ -47,7 +47,7 @@ class Storage(Protocol):
         """Return the path of `parts` below `base`, each a name or a path."""
 
     def list(self, folder: str) -> list[Entry]:
-        """Return the entries of a folder, sorted by name; StorageError if there is no such folder, or a special entry in it."""
+        """Return the entries of a folder, sorted by name; StorageError if the folder does not exist, or has a special entry."""
 
     @property
     def lists_deep(self) -> bool:
@@ -70,7 +70,7 @@ class Storage(Protocol):
             paths. Call `Entry.checked` on each entry whose name the caller does not skip.
 
         Raises:
-            StorageError: there is no such folder. With `start` or `stop`, some stores yield nothing instead.
+            StorageError: the folder does not exist. With `start` or `stop`, some stores yield nothing instead.
         """
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:

@@ -45,7 +45,7 @@ class RequestLimits:
 
 
 _DEFAULT = RequestLimits()
-# Limits that are in force, by an identifier of their context, in the order in which the contexts began.
+# Limits that are in force, by an identifier of their context; the context that began last comes last.
 _held: dict[object, RequestLimits] = {}
 _lock = threading.Lock()
 

@@ -40,7 +40,7 @@ def lazy_entries(folder: str, *, checked: bool = True) -> Iterator[Entry]:
         checked: whether a pipe, a socket or a device is an error; otherwise the caller calls `Entry.checked`.
 
     Raises:
-        StorageError: there is no such folder, or something in it is neither a file nor a folder.
+        StorageError: the folder does not exist, or something in it is neither a file nor a folder.
     """
     for entry in _scan_entries(folder):
         yield entry.checked() if checked else entry
@@ -52,8 +52,8 @@ def _scan_entries(folder: str) -> Iterator[Entry]:
     first_entries = list(storage.scan(folder, limit=_FIRST_ENTRIES))
     yield from first_entries
     if len(first_entries) == _FIRST_ENTRIES:
-        last = first_entries[-1]
-        last_name = f"{last.name}/" if last.is_folder else last.name
+        last_entry = first_entries[-1]
+        last_name = f"{last_entry.name}/" if last_entry.is_folder else last_entry.name
         # This range begins with the last entry again.
         yield from itertools.islice(storage.scan(folder, start=last_name), 1, None)
 
@@ -89,15 +89,16 @@ def files_below(files: Range, skip: Callable[[str], bool]) -> Iterator[tuple[Ent
         yield from _walk(files, "", skip)
         return
     root = files.folder.rstrip("/")
-    last_skipped = _find_skipped_before(files, skip)
+    last_skipped_folder = _find_skipped_before(files, skip)
     for entry in storage.scan(files.folder, start=files.start, stop=files.stop, deep=True):
         relative_path = entry.path[len(root) + 1 :]
-        skipped = _find_skipped_folder(relative_path, skip)
-        if not skipped:
+        skipped_folder = _find_skipped_folder(relative_path, skip)
+        if not skipped_folder:
             yield entry, relative_path
-        elif skipped != last_skipped:
-            last_skipped = skipped
-            yield Entry(f"{root}/{skipped}", skipped.rpartition("/")[2], size=0, is_folder=True), skipped
+        elif skipped_folder != last_skipped_folder:
+            last_skipped_folder = skipped_folder
+            name = skipped_folder.rpartition("/")[2]
+            yield Entry(f"{root}/{skipped_folder}", name, size=0, is_folder=True), skipped_folder
 
 
 def _find_skipped_folder(relative_path: str, skip: Callable[[str], bool]) -> str:
@@ -111,14 +112,14 @@ def _find_skipped_folder(relative_path: str, skip: Callable[[str], bool]) -> str
 
 
 def _find_skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
-    """Return the skipped folder in which this range begins, if an earlier range yields it; otherwise an empty string."""
-    skipped = _find_skipped_folder(files.start, skip)
-    if not skipped:
+    """Return the skipped folder that this range begins in, if an earlier range yields it; otherwise an empty string."""
+    skipped_folder = _find_skipped_folder(files.start, skip)
+    if not skipped_folder:
         return ""
     files_before = storage_for(files.folder).scan(
-        files.folder, start=f"{skipped}/", stop=files.start, limit=1, deep=True
+        files.folder, start=f"{skipped_folder}/", stop=files.start, limit=1, deep=True
     )
-    return skipped if next(files_before, None) is not None else ""
+    return skipped_folder if next(files_before, None) is not None else ""
 
 
 def _walk(files: Range, prefix: str, skip: Callable[[str], bool]) -> Iterator[tuple[Entry, str]]:

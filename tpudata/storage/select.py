@@ -70,13 +70,13 @@ def _make_storage(scheme: str) -> Storage | None:
         module, _, name = STORAGES[scheme].partition(":")
         return getattr(importlib.import_module(module), name)()  # type: ignore[no-any-return]
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=scheme):
-        loaded = load_entry_point(point)
-        storage = loaded() if callable(loaded) else loaded
-        missing = [name for name in _MEMBERS if not hasattr(storage, name)]
-        if missing:
+        storage_or_factory = load_entry_point(point)
+        storage = storage_or_factory() if callable(storage_or_factory) else storage_or_factory
+        missing_members = [name for name in _MEMBERS if not hasattr(storage, name)]
+        if missing_members:
             raise UsageError(
                 f"{scheme}://: the storage of {point.value} lacks members of tpudata.storage.Storage (got {type(storage).__name__}"
-                f" without {', '.join(missing)}). Change its package."
+                f" without {', '.join(missing_members)}). Change its package."
             )
         return storage  # type: ignore[no-any-return]
     from tpudata.storage.fsspec_storage import FsspecStorage, is_fsspec_scheme

@@ -30,7 +30,7 @@ _IMAGES, _DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
 # Name of a folder that breaks code which takes paths for URLs, patterns or words of a shell.
 _ODD_NAME = "a b é #1 %41 [0]"
 _LABEL_FEATURES = frozenset(("label", "image/class/label"))
-_SHARDS = 2
+_SHARD_COUNT = 2
 
 
 def check_source(
@@ -68,7 +68,7 @@ def check_source(
         TpudataError: the input cannot be converted at all.
     """
     check = _SourceCheck(source, Path(input), Path(folder), options)
-    manifest = check.convert("whole", num_shards=_SHARDS)
+    manifest = check.convert("whole", num_shards=_SHARD_COUNT)
     defects = list(verify(str(check.folder / "whole")))
     _require(not defects, f"{source}: its dataset is damaged: {defects[:1]}")
     _require(
@@ -124,8 +124,8 @@ class _SourceCheck:
     def check_workers(self) -> None:
         """Check that two processes write what one thread does."""
         # A shuffle gives each record a position by its key, which would hide a changed order of parts and units.
-        self.convert("ordered", num_shards=_SHARDS, shuffle=False)
-        self.convert("workers", num_shards=_SHARDS, shuffle=False, workers=2)
+        self.convert("ordered", num_shards=_SHARD_COUNT, shuffle=False)
+        self.convert("workers", num_shards=_SHARD_COUNT, shuffle=False, workers=2)
         self._require_equal(
             "workers",
             "ordered",
@@ -141,7 +141,7 @@ class _SourceCheck:
             shutil.copytree(self.input, moved_input)
         else:
             shutil.copyfile(self.input, moved_input)
-        self.convert("moved", moved_input, num_shards=_SHARDS)
+        self.convert("moved", moved_input, num_shards=_SHARD_COUNT)
         self._require_equal(
             "moved",
             "whole",
@@ -151,11 +151,11 @@ class _SourceCheck:
 
     def check_resumed_run(self) -> None:
         """Check that a run that was killed and is resumed ends with the same bytes."""
-        self.convert("resumed", num_shards=_SHARDS)
+        self.convert("resumed", num_shards=_SHARD_COUNT)
         # A killed run leaves no manifest, and not all shards.
         (self.folder / "resumed" / "manifest.json").unlink()
         min((self.folder / "resumed").glob("*.tfrecord")).unlink()
-        self.convert("resumed", num_shards=_SHARDS, resume=True)
+        self.convert("resumed", num_shards=_SHARD_COUNT, resume=True)
         self._require_equal("resumed", "whole", run="a resumed run", hint="keys are the same in each listing")
 
     def check_splits(self) -> None:
@@ -193,11 +193,12 @@ class _SourceCheck:
             old_shards.items() <= self._read_files("appended").items(),
             f"{self.source}: an append changes shards. Report this as a bug of tpudata.",
         )
-        whole, appended = self._count_records("grown"), self._count_records("appended")
+        converted_records, appended_records = self._count_records("grown"), self._count_records("appended")
         _require(
-            whole == appended,
-            f"{self.source}: an append of the grown input gives other records than its conversion (got {appended.total()},"
-            f" expected {whole.total()}). Keys and bytes of old records must stay as they are, and keys of new ones must be new.",
+            converted_records == appended_records,
+            f"{self.source}: an append of the grown input gives other records than its conversion (got"
+            f" {appended_records.total()}, expected {converted_records.total()}). Keys and bytes of old records must stay as they"
+            " are, and keys of new ones must be new.",
         )
 
     def check_damaged_input(self, damaged: Path) -> None:
@@ -220,11 +221,11 @@ class _SourceCheck:
         )
         # `resume`, since the failed run has begun to write into the folder.
         manifest = self.convert("damaged", damaged, on_bad_record="skip", max_bad_records="100%", resume=True)
-        rejects = sum(manifest.rejected.values())
+        reject_count = sum(manifest.rejected.values())
         _require(
-            manifest.records > 0 and rejects > 0,
+            manifest.records > 0 and reject_count > 0,
             f"{self.source}: a run that skips bad records has {count_text(manifest.records, 'record')} and"
-            f" {count_text(rejects, 'reject')} (expected some of both). Go on with the next record after `reject`.",
+            f" {count_text(reject_count, 'reject')} (expected some of both). Go on with the next record after `reject`.",
         )
 
     def check_empty_input(self, empty: Path) -> None:
@@ -253,10 +254,13 @@ class _SourceCheck:
             run: the run that made the first dataset, for the message.
             hint: what makes the files equal, for the message.
         """
-        different = sorted(name for name in files.keys() | expected.keys() if files.get(name) != expected.get(name))
+        different_names = sorted(
+            name for name in files.keys() | expected.keys() if files.get(name) != expected.get(name)
+        )
         _require(
-            not different,
-            f"{self.source}: {run} gives other bytes than a plain run (in {', '.join(different[:3])}). Make sure that {hint}.",
+            not different_names,
+            f"{self.source}: {run} gives other bytes than a plain run (in {', '.join(different_names[:3])}). Make sure that"
+            f" {hint}.",
         )
 
     def _read_files(self, output: str) -> dict[str, bytes]:
@@ -310,16 +314,16 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
         stored_ids == expected_ids,
         f"{tokenizer}: a conversion stores other ids than `encode_batch` returns here, such as {stored_ids[:1]}.",
     )
-    stored = dataset_tokenizer(str(folder / "one"))
+    reopened = dataset_tokenizer(str(folder / "one"))
     _require(
-        stored.identity == original.identity,
-        f"{tokenizer}: opened from the dataset it has another identity (got {stored.identity}, expected {original.identity}).",
+        reopened.identity == original.identity,
+        f"{tokenizer}: opened from the dataset it has another identity (got {reopened.identity}, expected {original.identity}).",
     )
     _require(
-        all(map(np.array_equal, stored.encode_batch(list(texts)), batch)),
+        all(map(np.array_equal, reopened.encode_batch(list(texts)), batch)),
         f"{tokenizer}: opened from the dataset it returns other ids. `file_bytes` must be all that they follow from.",
     )
-    return stored
+    return reopened
 
 
 def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
@@ -346,10 +350,10 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
         identity.eos_id is None or identity.eos_id not in ids,
         f"{name}: the ids of {text!r} have the end of a document (got {ids.tolist()}), which the conversion adds.",
     )
-    (alone,) = tokenizer.encode_batch([text])
+    (ids_alone,) = tokenizer.encode_batch([text])
     _require(
-        np.array_equal(ids, alone),
-        f"{name}: {text!r} has other ids alone (got {alone.tolist()}) than with other texts (expected {ids.tolist()}).",
+        np.array_equal(ids, ids_alone),
+        f"{name}: {text!r} has other ids alone (got {ids_alone.tolist()}) than with other texts (expected {ids.tolist()}).",
     )
     _require(
         isinstance(tokenizer.decode(ids), str),
@@ -357,7 +361,7 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
     )
 
 
-def _require(is_kept: bool, broken: str) -> None:
-    """Raise AssertionError with the message `broken` unless a promise is kept, even in a Python without assertions."""
+def _require(is_kept: bool, message: str) -> None:
+    """Raise AssertionError with this message unless a promise is kept, even in a Python without assertions."""
     if not is_kept:
-        raise AssertionError(broken)
+        raise AssertionError(message)

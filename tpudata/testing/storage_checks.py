@@ -15,7 +15,7 @@ _DATA = bytes(range(256)) * 40
 _NAMES = ("a b", "c%41", "d#1", "e", "é", "🐈")
 # Offsets and lengths, also beyond the end of the data.
 _RANGES = ((0, 1), (3, 4), (0, len(_DATA)), (len(_DATA) - 2, 9), (len(_DATA), 3), (5, 0))
-_THREADS = 8
+_THREAD_COUNT = 8
 
 
 def check_storage(folder: str) -> None:
@@ -42,7 +42,7 @@ class _StorageCheck:
     """The checks of a storage; later ones need the files of earlier ones.
 
     Args:
-        folder: folder to which they write.
+        folder: folder that they write to.
     """
 
     def __init__(self, folder: str) -> None:
@@ -86,11 +86,11 @@ class _StorageCheck:
         for (offset, length), is_checked in itertools.product(_RANGES, (False, True)):
             storage.expect(path, offset, length)
             part = storage.read_range(path, offset, length, is_checked=is_checked)
-            expected = _DATA[offset : offset + length]
+            expected_part = _DATA[offset : offset + length]
             self._require(
-                part == expected,
+                part == expected_part,
                 f"`read_range` of {length} bytes from {offset} returns other bytes (got {count_text(len(part), 'byte')}, expected"
-                f" {len(expected)} of {len(_DATA)}).",
+                f" {len(expected_part)} of {len(_DATA)}).",
             )
         with storage.open(path) as file:
             self._require(
@@ -98,10 +98,10 @@ class _StorageCheck:
             )
         # A hint never raises, even for a file that does not exist.
         storage.expect(self._join_path("none"), 0, 1)
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(_THREAD_COUNT) as pool:
             offsets = range(0, len(_DATA), 100)
             parts = pool.map(lambda offset: storage.read_range(path, offset, 100), offsets)
-            self._require(b"".join(parts) == _DATA, f"{_THREADS} threads read other bytes than one.")
+            self._require(b"".join(parts) == _DATA, f"{_THREAD_COUNT} threads read other bytes than one.")
         entry = storage.stat(path)
         self._require(
             entry is not None and (entry.name, entry.size, entry.is_folder) == ("whole", len(_DATA), False),
@@ -136,17 +136,18 @@ class _StorageCheck:
         storage, folder = self._storage, self._join_path("names")
         self._write(self._join_path("names", "e.file"), b"1")
         # One file or folder for each name, and the file that was just written.
-        count = len(_NAMES) + 1
+        entry_count = len(_NAMES) + 1
         for deep in (False, True) if storage.lists_deep else (False,):
             entries = [*storage.scan(folder, deep=deep)]
             keys = [_make_scan_key(entry.path, entry.is_folder, deep=deep) for entry in entries]
             paths = [entry.path for entry in entries]
-            self._require(len(paths) == count, f"`scan` with deep={deep} lists {len(paths)} of {count}.")
+            self._require(len(paths) == entry_count, f"`scan` with deep={deep} lists {len(paths)} of {entry_count}.")
             self._require(keys == sorted(keys), f"`scan` with deep={deep} is not in the order of names (got {paths}).")
             for limit in (1, 3):
-                limited = [entry.path for entry in storage.scan(folder, limit=limit, deep=deep)]
+                first_paths = [entry.path for entry in storage.scan(folder, limit=limit, deep=deep)]
                 self._require(
-                    limited == paths[:limit], f"`scan` with limit={limit} does not return the first (got {limited})."
+                    first_paths == paths[:limit],
+                    f"`scan` with limit={limit} does not return the first (got {first_paths}).",
                 )
             for cuts in (storage.cuts(folder, deep=deep), ("c", "e.", "f")):
                 self._require([*cuts] == sorted(set(cuts)), f"`cuts` are not in ascending order (got {[*cuts]}).")
@@ -184,11 +185,13 @@ class _StorageCheck:
         self._require(not storage.swap(path, b"a", b"b"), "`swap` replaces a file that does not exist.")
         # First the callers create a file, then they replace it.
         for attempt, old in enumerate((None, b"old")):
-            contents = [b"%d of attempt %d" % (caller, attempt) for caller in range(_THREADS)]
-            with ThreadPoolExecutor(_THREADS) as pool:
+            contents = [b"%d of attempt %d" % (caller, attempt) for caller in range(_THREAD_COUNT)]
+            with ThreadPoolExecutor(_THREAD_COUNT) as pool:
                 successes = [*pool.map(lambda new, old=old: storage.swap(path, old, new), contents)]
-            count = sum(successes)
-            self._require(count == 1, f"`swap`: {count} of {_THREADS} callers at once succeed (expected 1).")
+            success_count = sum(successes)
+            self._require(
+                success_count == 1, f"`swap`: {success_count} of {_THREAD_COUNT} callers at once succeed (expected 1)."
+            )
             winner = contents[successes.index(True)]
             self._require(storage.read(path) == winner, "`swap`: the file is not that of the caller that succeeded.")
             self._require(not storage.swap(path, b"none", b"b"), "`swap` replaces a file that is not `old`.")
@@ -222,10 +225,10 @@ class _StorageCheck:
             file.write(b"part")
             raise ZeroDivisionError
 
-    def _require(self, is_kept: bool, broken: str) -> None:
-        """Raise AssertionError with the message `broken` unless a promise is kept, even in a Python without assertions."""
+    def _require(self, is_kept: bool, message: str) -> None:
+        """Raise AssertionError with this message unless a promise is kept, even in a Python without assertions."""
         if not is_kept:
-            raise AssertionError(f"{self._folder}: {broken}")
+            raise AssertionError(f"{self._folder}: {message}")
 
 
 def _make_scan_key(path: str, is_folder: bool, *, deep: bool) -> bytes:

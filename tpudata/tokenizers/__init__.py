@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids and back, and an identity by which two are compared."""
+"""Tokenizers: text to ids and back, and an identity that tells two tokenizers apart."""
 
 from tpudata.tokenizers.bytes import ByteTokenizer
 from tpudata.tokenizers.chars import CharacterSet, CharTokenizer

@@ -119,7 +119,7 @@ class HuggingFaceTokenizer:
         return eos_ids[0] if len(eos_ids) == 1 else None
 
     def _list_ids(self, tokens: Sequence[str]) -> list[int]:
-        """Return the ids of those tokens that the vocabulary has."""
+        """Return the ids of some tokens, without tokens that the vocabulary does not have."""
         return [token_id for token in tokens if (token_id := self._tokenizer.token_to_id(token)) is not None]
 
 

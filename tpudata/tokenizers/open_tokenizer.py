@@ -20,7 +20,7 @@ from tpudata.tokenizers import bytes as byte_tokens
 from tpudata.tokenizers import chars, hugging_face, sentencepiece
 from tpudata.tokenizers.tokenizer import MAX_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
 
-# Installed packages add tokenizers by entry points of this group, each of which names a TokenizerKind.
+# Installed packages add tokenizers by entry points of this group; each names a TokenizerKind.
 ENTRY_POINTS = "tpudata.tokenizers"
 # Members of the protocol Tokenizer.
 _MEMBERS = ("identity", "unknown_id", "file_bytes", "encode_batch", "decode")

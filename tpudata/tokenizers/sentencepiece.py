@@ -66,18 +66,18 @@ class SentencePieceTokenizer:
         return self._encode(texts)
 
     def _encode_with_controls(self, text: str) -> Ids:
-        """Return the ids of a text, in which names of control pieces become these pieces."""
+        """Return the ids of a text; names of control pieces in it become these pieces."""
         # The longest name first, in case one begins with another.
         names = "|".join(map(re.escape, sorted(self._control_ids, key=len, reverse=True)))
         # Every second part is the name of a control piece.
         parts = re.split(f"({names})", text)
         text_ids = self._encode(parts[::2])
         control_ids = [np.array([self._control_ids[name]], np.int32) for name in parts[1::2]]
-        interleaved = itertools.chain.from_iterable(itertools.zip_longest(text_ids, control_ids, fillvalue=_NO_IDS))
-        return np.concatenate(list(interleaved))
+        all_ids = itertools.chain.from_iterable(itertools.zip_longest(text_ids, control_ids, fillvalue=_NO_IDS))
+        return np.concatenate(list(all_ids))
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text, in which names of control pieces are plain text; ValueError as in `encode_batch`."""
+        """Return the ids of each text, with names of control pieces as plain text; ValueError as in `encode_batch`."""
         # One thread: several worker processes share the machine.
         try:
             encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)

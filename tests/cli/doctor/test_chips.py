@@ -14,14 +14,14 @@ from tpudata.estimator import TPUConnectionError
 
 
 def test_measures_the_rate_of_two_devices() -> None:
-    rate = measure_multiplication_rate(jax, jax.devices("cpu")[:2], "float32", rows=128, duration=0.05)
+    rate = measure_multiplication_rate(jax, jax.devices("cpu")[:2], "float32", row_count=128, duration=0.05)
     assert rate > 1e7
 
 
 def test_rejects_a_device_that_multiplies_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax.lax, "fori_loop", lambda *values: values[-1] * 2)
     with pytest.raises(TpudataError, match=r"multiplies matrices wrongly \(got the sum 256, expected 128\)"):
-        measure_multiplication_rate(jax, jax.devices("cpu")[:1], "float32", rows=128, duration=0.01)
+        measure_multiplication_rate(jax, jax.devices("cpu")[:1], "float32", row_count=128, duration=0.01)
 
 
 def test_names_the_extra_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:

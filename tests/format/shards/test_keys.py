@@ -34,7 +34,7 @@ def test_bytes_follow_the_documented_layout(entries: list[bytes]) -> None:
     keys = ShardKeys.from_bytes(data, "x.keys")
     assert keys.entries.tobytes() == b"".join(sorted(entries))
     assert keys.shard_crc32c == CRC
-    assert keys.records == sum(entry.endswith(b"\0") for entry in entries)
+    assert keys.record_count == sum(entry.endswith(b"\0") for entry in entries)
 
 
 @given(ENTRIES, st.data())

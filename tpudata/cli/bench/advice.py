@@ -9,7 +9,7 @@ from tpudata.cli.bench.flags import changes_pixels
 from tpudata.format import Dataset
 from tpudata.storage import is_remote
 
-# Bytes of a decoded image up to which resizing is not advised: the cost of such a record is not in its pixels.
+# Bytes of a decoded image up to which resizing is not advised: the cost of a small image's record is not in its pixels.
 _SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 
@@ -24,12 +24,12 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
         is_held: whether training keeps all records in memory.
     """
     if waits_for == "storage":
-        streams = (
+        streams_advice = (
             ", read more streams (--streams, reading=tpudata.Reading(streams=N))" if is_remote(dataset.path) else ""
         )
         return (
             "The cores wait for the storage: bring the dataset nearer (a local disk, a bucket in the same region)"
-            f"{streams}, or keep its records in memory with cache=True."
+            f"{streams_advice}, or keep its records in memory with cache=True."
         )
     # The stage `decode` only exists if a stage that changes pixels follows it; otherwise the last stage decodes.
     decoding_stage = "decode" if changes_pixels(flags) else "input_fn"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tpudata.input.stage_costs import Stage
 
 
-# Share of busy cores from which on the CPU limits feeding.
+# Smallest share of busy cores with which the CPU limits feeding.
 _BUSY_SHARE = 0.75
 
 
@@ -62,7 +62,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
           runs only once.
         - `limit`: name of the stage that adds most.
         - `waits_for`: "cores" if the cores are busy (shares are then of CPU time); otherwise "storage", or "threads" for work that
-          does not run on all cores at once (shares are then of elapsed time).
+          does not run on all cores at the same time (shares are then of elapsed time).
         - `advice`: how to feed faster.
         - `storage`: null on a disk; for an object store `StorageRates.to_json`.
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
@@ -159,7 +159,7 @@ def _make_reading(flags: argparse.Namespace) -> Reading:
 
 
 def _describe_work(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
-    """Return the work of each stage in words, by its name; the entry of `decode` is not used without such a stage."""
+    """Return the work of each stage in words, by its name; the entry of `decode` is not used without the stage `decode`."""
     decoding = ["decode"] if has_pictures(dataset) else []
     if flags.crop is not None:
         decoding.append("crop")
@@ -225,7 +225,7 @@ def _describe_step(
 
     Args:
         pipeline: measurement of the last stage, which is the whole input_fn.
-        flags: flags of the command, of which the step time and the batch size are used.
+        flags: flags of the command; only the step time and the batch size are used.
         storage: rates of the object store; None on a disk.
         is_busy: whether the cores limit feeding.
     """

@@ -14,8 +14,8 @@ from tpudata.train.options.train_options import TrainOptions
 # Options of training that shape its input.
 _INPUT_OPTIONS = ("image_size", "crop", "augment", "sequence_length", "truncate", "pad")
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
-# Default duration of a measurement, on a disk and on an object store: records of a store come in windows of 512 MiB, of which a
-# measurement needs several.
+# Default duration of a measurement, on a disk and on an object store: records of a store come in windows of 512 MiB, and a
+# measurement needs several windows.
 _SECONDS, _REMOTE_SECONDS = 5.0, 20.0
 
 

@@ -14,8 +14,8 @@ from tpudata.storage import storage_for
 if TYPE_CHECKING:
     from tpudata.input.stage_costs import Stage, Stages
 
-# Requests whose median time is the latency.
-_REQUESTS = 7
+# Number of requests; their median time is the latency.
+_REQUEST_COUNT = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _measure_latency(path: str) -> float:
     """Return the median of the seconds that a request for the first byte of a file takes."""
     storage = storage_for(path)
     seconds = []
-    for _ in range(1 + _REQUESTS):
+    for _ in range(1 + _REQUEST_COUNT):
         begin = time.perf_counter()
         # Without `is_checked`, the storage would read the byte twice and compare.
         storage.read_range(path, 0, 1, is_checked=True)

@@ -59,7 +59,7 @@ def _make_train_flags(flags: argparse.Namespace) -> list[str]:
     words += [f"--{name}" for name in ("augment", "truncate") if getattr(flags, name)]
     return [
         *words,
-        *(f"--param={text}" for text in flags.param),
+        *(f"--param={setting}" for setting in flags.param),
         *(f"--pad={name}={length}" for name, length in flags.pad),
         "--mode=train",
         "--rehearse",

@@ -24,7 +24,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _TEST_CONTENT = b"tpudata doctor"
 # Number of records of a split whose labels are checked, spread evenly, and number of records that are read at a time.
-_CHECKED_RECORDS, _BATCH = 2000, 64
+_MAX_CHECKED_RECORDS, _BATCH_SIZE = 2000, 64
 
 
 class DoctorLine(NamedTuple):
@@ -109,21 +109,21 @@ def check_files(dataset: Dataset) -> DoctorLine:
             storage.read_range(dataset.shard_path(first), 0, 1)
     except TpudataError as error:
         return DoctorLine("files", PROBLEM, str(error))
-    total = sum(len(split.shards) for split in dataset.manifest.splits.values())
+    shard_count = sum(len(split.shards) for split in dataset.manifest.splits.values())
     if problems:
         more = f" and {count_text(len(problems) - 1)} more" if len(problems) > 1 else ""
         return DoctorLine(
             "files", PROBLEM, f"{problems[0]}{more}. Copy the dataset again, or convert it again with --resume."
         )
-    omitted = sum(shard.count for shard in dataset.quarantine.shards.values())
-    if omitted:
+    skipped_count = sum(shard.count for shard in dataset.quarantine.shards.values())
+    if skipped_count:
         return DoctorLine(
             "files",
             WARNING,
-            f"{count_text(omitted, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
+            f"{count_text(skipped_count, 'record')} in quarantine, which readers skip. Restore the shards to get them back.",
         )
     return DoctorLine(
-        "files", OK, f"{count_text(total, 'shard')} with the sizes that the manifest says, and their indexes"
+        "files", OK, f"{count_text(shard_count, 'shard')} with the sizes that the manifest says, and their indexes"
     )
 
 
@@ -137,19 +137,19 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: 
     """
     for split in dataset.manifest.splits.values():
         for shard in split.shards:
-            # A shard in quarantine must have the size with which it was put there, 0 if it was missing; no checksum is recorded.
+            # A shard in quarantine must have the size that it had when it was put there (0 if missing); no checksum is recorded.
             # For any other shard, `for_shard` returns the manifest's size and no records.
             quarantined = dataset.quarantine.for_shard(shard)
             expected_bytes = quarantined.bytes
-            stored = shards.get(shard.name)
-            if stored is None:
+            entry = shards.get(shard.name)
+            if entry is None:
                 if expected_bytes:
                     yield f"{dataset.shard_path(shard)} is missing"
-            elif stored.size != expected_bytes:
-                yield f"{stored.path} has {count_text(stored.size)} bytes (expected {count_text(expected_bytes)})"
+            elif entry.size != expected_bytes:
+                yield f"{entry.path} has {count_text(entry.size)} bytes (expected {count_text(expected_bytes)})"
             # Only object stores report checksums.
-            elif not quarantined.count and stored.crc32c not in (None, shard.crc32c):
-                yield f"{stored.path} has checksum {stored.crc32c:08x} (expected {shard.crc32c:08x})"
+            elif not quarantined.count and entry.crc32c not in (None, shard.crc32c):
+                yield f"{entry.path} has checksum {entry.crc32c:08x} (expected {shard.crc32c:08x})"
             if index_name(shard.name).rpartition("/")[2] not in indexes:
                 yield f"{dataset.path}/{index_name(shard.name)} is missing"
 
@@ -215,29 +215,30 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    stored = f"labels {low} to {high} in {count_text(sum(map(bool, labels_by_record)), 'record')}"
-    classes = label.num_classes
-    if classes is not None and not label.label_offset <= low <= high < label.label_offset + classes:
-        largest_label = label.label_offset + classes - 1
+    label_range = f"labels {low} to {high} in {count_text(sum(map(bool, labels_by_record)), 'record')}"
+    num_classes = label.num_classes
+    if num_classes is not None and not label.label_offset <= low <= high < label.label_offset + num_classes:
+        largest_label = label.label_offset + num_classes - 1
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{stored} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
+            f"{label_range} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
         )
-    first, outputs = _find_outputs(model, params, label)
-    if outputs is None:
-        if classes is not None:
-            return DoctorLine("labels", OK, f"{stored}; {count_text(classes, 'class', 'classes')}")
+    first, output_count = _find_outputs(model, params, label)
+    if output_count is None:
+        if num_classes is not None:
+            return DoctorLine("labels", OK, f"{label_range}; {count_text(num_classes, 'class', 'classes')}")
         # Without a model, nothing needs the number of classes.
         state = OK if model is None else WARNING
-        return DoctorLine("labels", state, f"{stored}; no number of classes in the manifest")
-    if not first <= low <= high < first + outputs:
+        return DoctorLine("labels", state, f"{label_range}; no number of classes in the manifest")
+    last_output = first + output_count - 1
+    if not first <= low <= high <= last_output:
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{stored}, and {model} has outputs for {first} to {first + outputs - 1}. Pass --param num_classes={high - first + 1}.",
+            f"{label_range}, and {model} has outputs for {first} to {last_output}. Pass --param num_classes={high - first + 1}.",
         )
-    return DoctorLine("labels", OK, f"{stored}; {model} has {count_text(outputs, 'output')} from {first}")
+    return DoctorLine("labels", OK, f"{label_range}; {model} has {count_text(output_count, 'output')} from {first}")
 
 
 def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int, int | None]:
@@ -267,9 +268,9 @@ def _sample_labels(dataset: Dataset, split: str, name: str) -> list[list[int]]:
         name: name of the feature with the labels.
     """
     source = RecordSource(dataset.path, split, decode=None)
-    numbers = np.unique(np.linspace(0, len(source) - 1, min(len(source), _CHECKED_RECORDS)).astype(int)).tolist()
+    indices = np.unique(np.linspace(0, len(source) - 1, min(len(source), _MAX_CHECKED_RECORDS)).astype(int)).tolist()
     labels_by_record: list[list[int]] = []
-    for start in range(0, len(numbers), _BATCH):
-        examples = map(decode_example, source.__getitems__(numbers[start : start + _BATCH]))
+    for start in range(0, len(indices), _BATCH_SIZE):
+        examples = map(decode_example, source.__getitems__(indices[start : start + _BATCH_SIZE]))
         labels_by_record += [[int(value) for value in example.get(name, [])] for example in examples]
     return labels_by_record

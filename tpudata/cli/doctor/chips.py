@@ -11,9 +11,9 @@ from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError
 
 # Rows of the square matrices, approximate seconds of a measurement, and the largest number of multiplications in it.
-_ROWS = 4096
+_ROW_COUNT = 4096
 _SECONDS = 0.5
-_MAX_TIMES = 10_000
+_MAX_PRODUCTS = 10_000
 
 
 class NoTPUError(TpudataError):
@@ -50,40 +50,41 @@ def find_chips() -> str:
 
 
 def measure_multiplication_rate(
-    jax: Any, devices: Sequence[Any], dtype: str, rows: int = _ROWS, duration: float = _SECONDS
+    jax: Any, devices: Sequence[Any], dtype: str, row_count: int = _ROW_COUNT, duration: float = _SECONDS
 ) -> float:
     """Return the floating-point operations per second of devices that multiply matrices at the same time.
 
     Args:
         jax: the module `jax`.
-        devices: the devices, each of which multiplies a separate matrix.
+        devices: the devices; each multiplies a separate matrix.
         dtype: name of the dtype of the matrices.
-        rows: rows of the square matrices.
+        row_count: number of rows of the square matrices.
         duration: approximate seconds of the measurement.
 
     Raises:
         TpudataError: a product is wrong.
     """
-    matrices = [jax.device_put(jax.numpy.full((rows, rows), 1 / rows, dtype), device) for device in devices]
+    shape = (row_count, row_count)
+    matrices = [jax.device_put(jax.numpy.full(shape, 1 / row_count, dtype), device) for device in devices]
 
     @jax.jit  # type: ignore[untyped-decorator]
-    def multiply(matrix: Any, times: Any) -> Any:
-        return jax.lax.fori_loop(0, times, lambda _, product: product @ matrix, matrix).astype("float32").sum()
+    def multiply(matrix: Any, product_count: Any) -> Any:
+        return jax.lax.fori_loop(0, product_count, lambda _, product: product @ matrix, matrix).astype("float32").sum()
 
-    def measure_seconds(times: int) -> float:
+    def measure_seconds(product_count: int) -> float:
         started = time.monotonic()
-        # Each row of a product of matrices whose values are all 1 / rows adds up to 1.
-        for device, total in zip(devices, [multiply(matrix, times) for matrix in matrices], strict=True):
-            if not abs(float(total) / rows - 1) < 0.1:
+        # Each row of a product of matrices whose values are all 1 / row_count adds up to 1.
+        for device, total in zip(devices, [multiply(matrix, product_count) for matrix in matrices], strict=True):
+            if not abs(float(total) / row_count - 1) < 0.1:
                 raise TpudataError(
-                    f"{device} multiplies matrices wrongly (got the sum {float(total):g}, expected {rows}). Use another one."
+                    f"{device} multiplies matrices wrongly (got the sum {float(total):g}, expected {row_count}). Use another one."
                 )
         return time.monotonic() - started
 
     measure_seconds(1)  # The first call compiles.
-    times = max(1, min(_MAX_TIMES, round(duration / measure_seconds(1))))
-    # Each value of a product takes `rows` multiplications and as many additions.
-    return 2 * rows**3 * times * len(devices) / measure_seconds(times)
+    product_count = max(1, min(_MAX_PRODUCTS, round(duration / measure_seconds(1))))
+    # Each value of a product takes `row_count` multiplications and as many additions.
+    return 2 * row_count**3 * product_count * len(devices) / measure_seconds(product_count)
 
 
 def _check_version() -> None:

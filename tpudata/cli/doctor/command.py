@@ -163,8 +163,8 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
 def _check_versions() -> tuple[str, str]:
     """Return the state and the text of the line about versions."""
     versions = installed_versions(_PACKAGES)
-    package_texts = ", ".join(f"{name} {version}" for name, version in versions.items())
-    text = f"tpudata {__version__}, Python {platform.python_version()}, {package_texts}"
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    text = f"tpudata {__version__}, Python {platform.python_version()}, {packages}"
     libtpu = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
     if _TENSORFLOW_TPU in versions and libtpu >= _FIRST_ABORTING_LIBTPU:
         fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"

@@ -18,7 +18,7 @@ SHAPE_FLAGS = ("image-size", "crop", "sequence-length")
 
 
 def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse and check the flags; the values of `REHEARSAL_FLAGS` and of --step-time stay texts.
+    """Parse and check the flags; the values of `REHEARSAL_FLAGS` and of --step-time stay strings.
 
     Args:
         argv: the words after `tpudata doctor`.
@@ -40,7 +40,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     # The module of a user's model is found by the rehearsal, which puts the working directory on Python's path.
     if flags.model is not None and ":" not in flags.model:
         check_model_name(flags.model)
-    # The values are only checked, by the rules of the commands that they are passed on to as texts.
+    # The values are only checked, by the rules of the commands that they are passed on to as strings.
     parsers: dict[str, Callable[[str], object]] = {
         "batch-size": positive_int,
         "crop": positive_int,
@@ -90,11 +90,11 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _check_value(name: str, text: str | None, parse: Callable[[str], object]) -> None:
-    """Raise UsageError if a flag is passed with a text that `parse` rejects."""
+def _check_value(name: str, value: str | None, parse: Callable[[str], object]) -> None:
+    """Raise UsageError if a flag is passed with a value that `parse` rejects."""
     try:
-        if text is not None:
-            parse(text)
+        if value is not None:
+            parse(value)
     except (argparse.ArgumentTypeError, UsageError) as error:
         raise UsageError(f"tpudata doctor: --{name}: {error}.") from None
 
@@ -121,7 +121,7 @@ def read_config(path: str | None) -> dict[str, Any]:
 
 
 def get_flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
-    """Return the text of a flag, or else of its value in the file of --config; None if neither sets it."""
+    """Return the value of a flag as a string, or else its value in the file of --config; None if neither sets it."""
     key = name.replace("-", "_")
     value = getattr(flags, key)
     if value is not None:
@@ -134,4 +134,4 @@ def list_rehearsal_flags(flags: argparse.Namespace) -> list[str]:
     names = ("train-split", "config", "tpu", *REHEARSAL_FLAGS)
     flag_values = {name: getattr(flags, name.replace("-", "_")) for name in names}
     words = [f"--{name}={value}" for name, value in flag_values.items() if value is not None]
-    return [*words, *(f"--param={text}" for text in flags.param)]
+    return [*words, *(f"--param={setting}" for setting in flags.param)]

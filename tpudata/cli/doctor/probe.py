@@ -30,9 +30,9 @@ from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
 # Rows of the square matrices by device, approximate seconds of a measurement, and the largest number of multiplications in it.
-_ROWS = {"CPU": 1024, "GPU": 4096}
+_ROW_COUNTS = {"CPU": 1024, "GPU": 4096}
 _SECONDS = 0.5
-_MAX_TIMES = 10_000
+_MAX_PRODUCTS = 10_000
 # Seconds for which each stage of feeding is measured.
 _FEEDING_SECONDS = 1
 
@@ -76,9 +76,9 @@ def describe_credentials() -> str:
     # Loading does not notice every fault, such as a readable file without a key.
     if (fault := describe_key_file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
-    default, project = load_default_credentials()
+    credentials, project = load_default_credentials()
     # Credentials of a person have no address; their module says their kind.
-    account = getattr(default, "service_account_email", None) or type(default).__module__.rpartition(".")[2]
+    account = getattr(credentials, "service_account_email", None) or type(credentials).__module__.rpartition(".")[2]
     if impersonated := os.environ.get(IMPERSONATED, "").strip():
         # The last of several accounts is the impersonated one; the accounts before it are its delegates.
         account = f"{impersonated.rpartition(',')[2].strip()}, impersonated by {account}"
@@ -165,8 +165,8 @@ def measure_feeding(
     from tpudata.cli.bench.flags import parse_bench_flags
 
     words = [folder, f"--split={split}", f"--batch-size={batch_size}", f"--seconds={_FEEDING_SECONDS}"]
-    optional = {"step-time": step_time, "image-size": image_size, "crop": crop, "sequence-length": sequence_length}
-    words += [f"--{name}={value}" for name, value in optional.items() if value]
+    settings = {"step-time": step_time, "image-size": image_size, "crop": crop, "sequence-length": sequence_length}
+    words += [f"--{name}={value}" for name, value in settings.items() if value]
     report = measure(open_dataset(folder), parse_bench_flags(words))
     # The last stage is the whole input_fn.
     rate = report["stages"][-1]["records_per_second"]
@@ -197,7 +197,7 @@ def _import_tensorflow() -> Any:
 
 
 def _measure_speed(tf: Any, kind: str, device: str) -> str:
-    """Return the floating-point operations per second of a device that multiplies matrices, as text.
+    """Return a phrase with the floating-point operations per second of a device that multiplies matrices.
 
     Args:
         tf: the module `tensorflow`.
@@ -207,28 +207,30 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
     Raises:
         TpudataError: a product is wrong.
     """
-    rows = _ROWS[kind]
+    row_count = _ROW_COUNTS[kind]
     dtype = tf.float32 if kind == "CPU" else tf.bfloat16
 
     @tf.function  # type: ignore[untyped-decorator]
-    def multiply(times: Any) -> Any:
-        matrix = tf.fill([rows, rows], tf.cast(1 / rows, dtype))
-        product = tf.while_loop(lambda i, _: i < times, lambda i, x: (i + 1, tf.matmul(x, matrix)), (0, matrix))[1]
+    def multiply(product_count: Any) -> Any:
+        matrix = tf.fill([row_count, row_count], tf.cast(1 / row_count, dtype))
+        _, product = tf.while_loop(
+            lambda i, _: i < product_count, lambda i, product: (i + 1, tf.matmul(product, matrix)), (0, matrix)
+        )
         return tf.reduce_sum(tf.cast(product, tf.float32))
 
-    def measure_seconds(times: int) -> float:
+    def measure_seconds(product_count: int) -> float:
         started = time.monotonic()
         with tf.device(device):
-            total = float(multiply(tf.constant(times)))
-        # Each row of the product of matrices whose values are all 1 / rows adds up to 1.
-        if not abs(total / rows - 1) < 0.1:
+            total = float(multiply(tf.constant(product_count)))
+        # Each row of the product of matrices whose values are all 1 / row_count adds up to 1.
+        if not abs(total / row_count - 1) < 0.1:
             raise TpudataError(f"The {kind} multiplies matrices wrongly. Use another one.")
         return time.monotonic() - started
 
     measure_seconds(1)  # The first call traces.
-    times = max(1, min(_MAX_TIMES, round(_SECONDS / measure_seconds(1))))
-    # Each value of a product takes `rows` multiplications and as many additions.
-    rate = 2 * rows**3 * times / measure_seconds(times)
+    product_count = max(1, min(_MAX_PRODUCTS, round(_SECONDS / measure_seconds(1))))
+    # Each value of a product takes `row_count` multiplications and as many additions.
+    rate = 2 * row_count**3 * product_count / measure_seconds(product_count)
     return f"{rate / 1e9:,.0f} GFLOP/s ({dtype.name})"
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from tpudata.format import Dataset, Feature
 from tpudata.format.manifest.annotation_features import caption_feature, count_entries, object_tables
 
-# Number of records of a split in which annotations are counted, at most, so that a large dataset takes no longer.
-COUNTED_RECORDS = 100
+# Annotations are counted in at most this number of records of a split, so that a large dataset takes no longer.
+_MAX_COUNTED_RECORDS = 100
 _CLASSES, _POINTS = "/class/", "/keypoint/"
 
 
@@ -42,17 +42,17 @@ def count_annotations(dataset: Dataset, split: str) -> dict[str, Any] | None:
     Raises:
         CorruptionError: one of the records is damaged.
     """
-    features, names = dataset.manifest.features, dataset.labels() or ()
+    features, class_names = dataset.manifest.features, dataset.labels() or ()
     captions = caption_feature(features)
     # Of several tables of objects, the first is counted.
     table = next(iter(object_tables(features)), None)
     if table is None and captions is None:
         return None
-    examples = list(itertools.islice(dataset.examples(split), COUNTED_RECORDS))
+    examples = list(itertools.islice(dataset.examples(split), _MAX_COUNTED_RECORDS))
     counts: dict[str, Any] = {"records": len(examples)}
     if table is not None:
         object_counts = [table.count(example) for example in examples]
-        classes = Counter(name for example in examples for name in table.class_names(example, names))
+        classes = Counter(name for example in examples for name in table.class_names(example, class_names))
         counts |= {
             "objects": sum(object_counts),
             "most_objects": max(object_counts, default=0),

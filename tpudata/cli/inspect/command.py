@@ -57,12 +57,12 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def describe(dataset: Dataset, records: int) -> dict[str, Any]:
+def describe(dataset: Dataset, record_count: int) -> dict[str, Any]:
     """Describe a dataset as the JSON object that `--json` prints.
 
     Args:
         dataset: the dataset.
-        records: number of records to show from each split.
+        record_count: number of records to show from each split.
 
     Returns:
         `path`, `layout`, `compression`, `format_version`, `created_by`, `records`, `bytes`, `splits` (per name: `records`,
@@ -87,7 +87,9 @@ def describe(dataset: Dataset, records: int) -> dict[str, Any]:
         "created_by": manifest.created_by,
         "records": manifest.records,
         "bytes": sum(split.bytes for split in manifest.splits.values()),
-        "splits": {name: _describe_split(dataset, name, split, records) for name, split in manifest.splits.items()},
+        "splits": {
+            name: _describe_split(dataset, name, split, record_count) for name, split in manifest.splits.items()
+        },
         "features": [feature.to_json() for feature in manifest.features],
         "annotations": find_annotation_kinds(manifest.features),
         "labels": dataset.labels(),
@@ -142,9 +144,9 @@ def _check_indexes(dataset: Dataset) -> None:
                 )
 
 
-def _describe_split(dataset: Dataset, name: str, split: Split, records: int) -> dict[str, Any]:
-    """Return the entry of a split in the description, with the values of its first `records` records."""
-    examples = itertools.islice(dataset.examples(name), records)
+def _describe_split(dataset: Dataset, name: str, split: Split, record_count: int) -> dict[str, Any]:
+    """Return the entry of a split in the description, with the values of its first `record_count` records."""
+    examples = itertools.islice(dataset.examples(name), record_count)
     features = {feature.name: feature for feature in dataset.manifest.features}
     counts = count_annotations(dataset, name)
     return {
@@ -177,7 +179,7 @@ def _shorten_value(values: Sequence[Any], feature: Feature | None) -> Any:
 
 
 def _shorten_item(value: bytes | int | float, *, is_text: bool) -> Any:
-    """Return a value for JSON: a number, a text, or the length and the beginning of a long text or other bytes."""
+    """Return a value for JSON: a number, a string, or the length and the beginning of a long string or other bytes."""
     if not isinstance(value, bytes):
         return value
     if is_text:

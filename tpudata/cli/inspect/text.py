@@ -92,31 +92,31 @@ def _format_annotations(kinds: dict[str, list[str]], splits: dict[str, Any]) -> 
     return "\n".join(lines)
 
 
-def _format_split_counts(counts: dict[str, Any], records: int) -> str:
+def _format_split_counts(counts: dict[str, Any], record_count: int) -> str:
     """Return a line with the counts of annotations in a split.
 
     Args:
         counts: the counts, see `count_annotations`.
-        records: number of records of the split.
+        record_count: number of records of the split.
     """
-    counted_records = counts["records"]
-    which = "all" if counted_records == records else f"first {count_text(counted_records)} of"
+    read_count = counts["records"]
+    scope = "all" if read_count == record_count else f"first {count_text(read_count)} of"
     parts = []
     if "objects" in counts:
-        per_record = _format_frequency(counts["objects"], counts["most_objects"], counted_records)
+        per_record = _format_frequency(counts["objects"], counts["most_objects"], read_count)
         without_objects = f"{count_text(counts['without_objects'])} without objects"
         parts.append(f"{count_text(counts['objects'], 'object')}, {per_record}; {without_objects}")
         if counts["classes"]:
             classes = [f"{name} {count_text(count)}" for name, count in counts["classes"].items()]
             parts.append(f"classes: {_join_classes(classes)}")
     if "captions" in counts:
-        per_record = _format_frequency(counts["captions"], counts["most_captions"], counted_records)
+        per_record = _format_frequency(counts["captions"], counts["most_captions"], read_count)
         parts.append(f"{count_text(counts['captions'], 'caption')}, {per_record}")
-    return f"{which} {count_text(records, 'record')}: {'; '.join(parts)}"
+    return f"{scope} {count_text(record_count, 'record')}: {'; '.join(parts)}"
 
 
-def _format_frequency(total: int, most: int, records: int) -> str:
-    return f"{total / max(records, 1):.1f} a record, at most {count_text(most)}"
+def _format_frequency(total: int, most: int, record_count: int) -> str:
+    return f"{total / max(record_count, 1):.1f} a record, at most {count_text(most)}"
 
 
 def _format_classes(labels: Sequence[str]) -> str:

@@ -129,12 +129,12 @@ def encode_varint(value: int) -> bytes:
         return (value & 0x7F | (value & 0x3F80) << 1 | 0x80).to_bytes(2, "little")
     if value < 0x200000:
         return (value & 0x7F | (value & 0x3F80) << 1 | (value & 0x1FC000) << 2 | 0x8080).to_bytes(3, "little")
-    out = bytearray()
+    varint = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        varint.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
-    return bytes(out)
+    varint.append(value)
+    return bytes(varint)
 
 
 def _encode_field(number: int, data: bytes) -> bytes:

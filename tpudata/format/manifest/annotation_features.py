@@ -59,7 +59,7 @@ class ObjectTable:
         return next(filter(is_mask, self.columns), None)
 
     @property
-    def texts(self) -> Feature | None:
+    def class_text(self) -> Feature | None:
         """The feature with the names of the objects' classes, or None."""
         return next((f for f in self.columns if f.kind == "bytes" and f.name.endswith("class/text")), None)
 
@@ -77,14 +77,14 @@ class ObjectTable:
         return [(ymin, xmin, ymax, xmax) for ymin, xmin, ymax, xmax in rows.tolist()]
 
     def class_names(self, example: Mapping[str, Value], labels: Sequence[str]) -> list[str]:
-        """Return the class of each object of a record: its name, or its number as text if it has no name; empty without classes.
+        """Return the class of each object of a record: its name, or its number in digits if it has no name; empty without classes.
 
         Args:
             example: the record.
             labels: class names of the dataset; not used if the objects are known to have another number of classes.
         """
-        if self.texts is not None and (texts := example.get(self.texts.name)):
-            return [text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in texts]
+        if self.class_text is not None and (stored_names := example.get(self.class_text.name)):
+            return [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in stored_names]
         if self.label is None:
             return []
         names = labels if self.label.num_classes in (None, len(labels)) else ()
@@ -129,8 +129,10 @@ def is_mask(feature: Feature) -> bool:
 
 def caption_feature(features: Iterable[Feature]) -> Feature | None:
     """Return the feature that holds the captions of pictures, or None."""
-    texts = (f for f in features if f.kind == "bytes" and f.encoding in (None, "utf8") and f.shape in ((), (None,)))
-    return next((feature for feature in texts if _take_last_part(feature.name) in _CAPTIONS), None)
+    text_features = (
+        f for f in features if f.kind == "bytes" and f.encoding in (None, "utf8") and f.shape in ((), (None,))
+    )
+    return next((feature for feature in text_features if _take_last_part(feature.name) in _CAPTIONS), None)
 
 
 def count_entries(feature: Feature, values: Value | Sequence[object]) -> int:

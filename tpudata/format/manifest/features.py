@@ -94,10 +94,11 @@ class Feature:
             )
         limit = _MAX_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
         # The number of values in a record, with sizes that vary and sizes of 0 counted as 1.
-        values = math.prod(size for size in self.shape if size)
-        if values > limit:
+        value_count = math.prod(size for size in self.shape if size)
+        if value_count > limit:
             raise FeatureError(
-                f"Feature {self.name!r}: shape {self.shape} has {values} values (expected at most {limit}). Store less in a record."
+                f"Feature {self.name!r}: shape {self.shape} has {value_count} values (expected at most {limit})."
+                " Store less in a record."
             )
         if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
             raise FeatureError(
@@ -161,7 +162,7 @@ def _normalize_shape(name: str, shape: Any) -> tuple[int | None, ...]:
     """Return a shape as a tuple of Python's integers and None; FeatureError, with the feature's name, for other values."""
     try:
         if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
-            # Without this line, True would be the size 1, each of the bytes a size, and an empty text the shape of a scalar.
+            # Without this line, True would be the size 1, each of the bytes a size, and an empty string the shape of a scalar.
             raise TypeError
         return tuple(None if size is None else operator.index(size) for size in shape)
     except TypeError:

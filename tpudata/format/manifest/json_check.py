@@ -88,7 +88,7 @@ def check_manifest_json(value: Any) -> None:
             the message names the field, such as `splits.train.shards[0].records`.
     """
     _MANIFEST.check("", value)
-    # Options may hold whatever `Anything` allows; only those that readers use have a fixed type.
+    # Options may hold whatever `Anything` allows; only the options that readers use have a fixed type.
     Anything().check("options", value["options"])
     _READ_OPTIONS.check("options", value["options"])
     # A dataset without ids has no tokenizer, or only the name of one.

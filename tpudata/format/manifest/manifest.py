@@ -119,12 +119,12 @@ class Manifest:
 
     @property
     def real_token_share(self) -> float | None:
-        """Share of tokens that are not padding in sequences of one length; None without such sequences."""
+        """Share of tokens that are not padding in sequences of one length; None for a dataset without sequences of one length."""
         if "padding" not in self.counts:
             return None
-        tokens = self.counts.get("tokens", 0)
+        token_count = self.counts.get("tokens", 0)
         # 0 for a dataset that has neither tokens nor padding.
-        return tokens / max(1, tokens + self.counts["padding"])
+        return token_count / max(1, token_count + self.counts["padding"])
 
     @property
     def is_one_to_one(self) -> bool:
@@ -279,10 +279,10 @@ def _check_shards(manifest: Manifest) -> None:
         prefix, (_, count) = parse_prefix(shard.name), parse_place(shard.name)
         # All names of a prefix have one count, except in a damaged manifest.
         planned_count_by_prefix[prefix] = max(planned_count_by_prefix.get(prefix, 0), count)
-    total = sum(planned_count_by_prefix.values())
-    if total > MAX_SHARDS:
+    planned_count = sum(planned_count_by_prefix.values())
+    if planned_count > MAX_SHARDS:
         raise DatasetError(
-            f"The shard names (...-of-N) announce too many shards in all (got {total}, expected at most {MAX_SHARDS})."
+            f"The shard names (...-of-N) announce too many shards in all (got {planned_count}, expected at most {MAX_SHARDS})."
             f" {RESTORE}"
         )
 

@@ -48,7 +48,7 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     usual = [feature for feature in candidates if feature.name in FED_BY_LAYOUT[layout]]
     if usual and layout == "tokens":
         # Chats have loss weights next to their ids.
-        return usual + [f for f in candidates if f.name == "loss_weights" and is_sequence(f)]
+        return usual + [feature for feature in candidates if feature.name == "loss_weights" and is_sequence(feature)]
     if usual or layout not in ("text", "tokens"):
         return usual
     # The features of pairs, chats and fields of rows are not called as in FED_BY_LAYOUT.
@@ -74,9 +74,9 @@ def _list_text_names(manifest: Manifest) -> Collection[str]:
     kinds = options.get("fields")
     if not isinstance(kinds, dict):
         return ()
-    texts = [name for name, kind in kinds.items() if _is_text(kind)]
+    text_fields = [name for name, kind in kinds.items() if _is_text(kind)]
     # Rows without text may have lists of strings, such as the words and tags of sentences.
-    return texts or [name for name, kind in kinds.items() if kind == "strings"]
+    return text_fields or [name for name, kind in kinds.items() if kind == "strings"]
 
 
 def _is_text(kind: object) -> bool:

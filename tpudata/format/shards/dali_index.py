@@ -1,8 +1,8 @@
 """The optional index that NVIDIA DALI and the `tfrecord` package read: a text file per shard.
 
 `DIR/index/train-00000-of-00012.idx` has a line for each record, in the order of the shard: the byte offset of its header, a
-space, and its size in bytes, header and footer included, as DALI's tfrecord2idx writes it. DALI reads no compressed shards, so
-their datasets have no such index.
+space, and its size in bytes, header and footer included, as DALI's tfrecord2idx writes it. DALI reads no compressed shards, so a
+compressed dataset has no index for DALI.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_dali_index(subject: str, compression: str | None) -> None:
     """Raise UsageError if shards of this compression cannot have an index for DALI.
 
     Args:
-        subject: the flag, folder or shard, with which the message begins.
+        subject: the flag, folder or shard that the message begins with.
         compression: compression of the shards; None, no compression, is allowed.
     """
     if compression is not None:

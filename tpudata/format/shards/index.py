@@ -46,8 +46,8 @@ MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"
 _RESTORE = "Restore the file, or convert the dataset again."
 _COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
-# Readers take and check a block at once: it is large enough that the checksum's cost per record vanishes, and small enough that a
-# few blocks of 100 kB images fit a buffer.
+# Readers take and check one block at a time: it is large enough that the checksum's cost per record vanishes, and small enough that
+# a few blocks of 100 kB images fit a buffer.
 BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
 # The offsets of the records follow the header.
@@ -159,23 +159,25 @@ class ShardIndex:
         body, is_whole = split_checksum(data)
         if not is_whole:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
-        _, records, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
-        if not records or not block_records or compression not in _COMPRESSIONS:
-            header = (
-                f"{count_text(records, 'record')} in blocks of {count_text(block_records)}, compression {compression}"
+        _, record_count, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
+        if not record_count or not block_records or compression not in _COMPRESSIONS:
+            content = f"{count_text(record_count, 'record')} in blocks of {count_text(block_records)}"
+            raise CorruptionError(
+                path,
+                0,
+                f"{content}, compression {compression}: this tpudata writes no such index. Convert the dataset again",
             )
-            raise CorruptionError(path, 0, f"{header}: this tpudata writes no such index. Convert the dataset again")
-        blocks, is_compressed = -(-records // block_records), _COMPRESSIONS[compression] is not None
-        block_offset_bytes = 8 * (blocks + 1) if is_compressed else 0
-        expected_bytes = _HEAD.size + 8 * (records + 1) + 4 * blocks + block_offset_bytes + summary_bytes
+        block_count, is_compressed = -(-record_count // block_records), _COMPRESSIONS[compression] is not None
+        block_offset_bytes = 8 * (block_count + 1) if is_compressed else 0
+        expected_bytes = _HEAD.size + 8 * (record_count + 1) + 4 * block_count + block_offset_bytes + summary_bytes
         if len(body) != expected_bytes:
             raise CorruptionError(
                 path, len(body), f"the index has the wrong length (expected {expected_bytes} bytes before its checksum)"
             )
-        offsets = np.frombuffer(body, "<u8", records + 1, _HEAD.size)
-        block_crc32c = np.frombuffer(body, "<u4", blocks, _HEAD.size + offsets.nbytes)
+        offsets = np.frombuffer(body, "<u8", record_count + 1, _HEAD.size)
+        block_crc32c = np.frombuffer(body, "<u4", block_count, _HEAD.size + offsets.nbytes)
         position = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
-        block_offsets = np.frombuffer(body, "<u8", blocks + 1, position) if is_compressed else None
+        block_offsets = np.frombuffer(body, "<u8", block_count + 1, position) if is_compressed else None
         try:
             _check_offsets(offsets, block_offsets, block_records, shard_bytes)
         except ValueError as error:

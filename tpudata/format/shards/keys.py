@@ -57,7 +57,7 @@ class ShardKeys:
         return cls(np.sort(entries), shard_crc32c)
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         """Number of inputs that have a record."""
         last_bytes = self.entries.view(np.uint8)[ENTRY_BYTES - 1 :: ENTRY_BYTES]
         return int(np.count_nonzero(last_bytes == RECORD[0]))
@@ -103,12 +103,12 @@ class ShardKeys:
             path: path of the keys, for messages.
             one_to_one: whether each input that is not rejected has its own record; then the number of records must match, too.
         """
-        if self.shard_crc32c != shard.crc32c or (one_to_one and self.records != shard.records):
+        if self.shard_crc32c != shard.crc32c or (one_to_one and self.record_count != shard.records):
             raise CorruptionError(
                 path,
                 0,
-                f"the keys of another shard: {count_text(self.records, 'record')}, checksum {self.shard_crc32c:08x}; the manifest"
-                f" says {count_text(shard.records, 'record')}, checksum {shard.crc32c:08x}",
+                f"the keys of another shard: {count_text(self.record_count, 'record')}, checksum {self.shard_crc32c:08x}; the"
+                f" manifest says {count_text(shard.records, 'record')}, checksum {shard.crc32c:08x}",
             )
 
 

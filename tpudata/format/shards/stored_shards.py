@@ -15,7 +15,7 @@ def find_changed_shard_error(dataset: Dataset, split: str) -> DatasetError | Non
     quarantine must have the size that it had when its damage was found.
 
     Raises:
-        DatasetError: there is no such split.
+        DatasetError: the split does not exist.
         StorageError: the dataset's folder cannot be listed.
     """
     entries = {entry.name: entry for entry in storage_for(dataset.path).list(dataset.path)}

@@ -51,11 +51,11 @@ def split_crc32c(whole_crc32c: int, begin_crc32c: int, size: int) -> int:
         begin_crc32c: CRC-32C of A.
         size: number of bytes of B.
     """
-    moved = begin_crc32c
+    moved_crc = begin_crc32c
     for bit in range(size.bit_length()):
         if size >> bit & 1:
-            moved = _multiply(_POWERS[bit], moved)
-    return whole_crc32c ^ moved
+            moved_crc = _multiply(_POWERS[bit], moved_crc)
+    return whole_crc32c ^ moved_crc
 
 
 def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
@@ -68,13 +68,15 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
     Returns:
         uint32 [n].
     """
-    moved = crcs
+    moved_crcs = crcs
     for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
         # The base-16 digit of each size selects one of 16 multiplications, each with 4 tables of 256 entries.
         starts = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) * (4 * 256)
         tables = _make_digit_tables(digit)
-        moved = np.bitwise_xor.reduce([tables[starts + 256 * byte + (moved >> 8 * byte & 0xFF)] for byte in range(4)])
-    return moved
+        moved_crcs = np.bitwise_xor.reduce(
+            [tables[starts + 256 * byte + (moved_crcs >> 8 * byte & 0xFF)] for byte in range(4)]
+        )
+    return moved_crcs
 
 
 def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:

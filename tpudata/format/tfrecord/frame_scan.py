@@ -25,7 +25,7 @@ READ_BYTES = 4 << 20
 # MB.
 _LARGE_BYTES = 16 << 10
 _LARGE_REMOTE_BYTES = 4 << 20
-# Fewest records in the rest of a piece that are compared at once, with numpy: below, a loop takes no longer.
+# Fewest records in the rest of a piece that numpy compares together: below, a loop takes no longer.
 _MIN_RUN = 8
 
 
@@ -71,7 +71,7 @@ def scan_frames(
         file: the TFRecord file, as it was listed.
         starts: an empty array, which is extended with the offsets.
         read_bytes: bytes of a read.
-        large_bytes: mean size of records, in bytes, from which on only headers are read; None chooses by the storage.
+        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
 
     Raises:
         CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at the error's
@@ -141,12 +141,12 @@ def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -
     Args:
         data: a piece of a file.
         position: offset in `data`.
-        size: bytes of such a record with its header and footer.
+        size: bytes of each of these records, with its header and footer.
         header: the header.
     """
-    most = (len(data) - position) // size
-    if most < _MIN_RUN:
+    max_count = (len(data) - position) // size
+    if max_count < _MIN_RUN:
         return 0
-    frames = np.frombuffer(data, np.uint8, most * size, position).reshape(most, size)
+    frames = np.frombuffer(data, np.uint8, max_count * size, position).reshape(max_count, size)
     is_equal = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
-    return most if is_equal.all() else int(is_equal.argmin())
+    return max_count if is_equal.all() else int(is_equal.argmin())

@@ -107,21 +107,21 @@ def unpack_blocks(data: bytes, size: int) -> bytes:
     Raises:
         ValueError: the size or a checksum is wrong.
     """
-    parts, missing = [], size
+    parts, missing_bytes = [], size
     while data:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
         try:
             # Reading one more byte than expected detects trailing data without unpacking all of it.
-            part = unpacker.decompress(data, missing + 1)
+            part = unpacker.decompress(data, missing_bytes + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        if len(part) > missing:
+        if len(part) > missing_bytes:
             raise ValueError(f"more than {size} of {size} bytes")
         if not unpacker.eof:
-            raise ValueError(f"{size - missing + len(part)} of {size} bytes")
+            raise ValueError(f"{size - missing_bytes + len(part)} of {size} bytes")
         parts.append(part)
-        missing -= len(part)
+        missing_bytes -= len(part)
         data = unpacker.unused_data
-    if missing:
-        raise ValueError(f"{size - missing} of {size} bytes")
+    if missing_bytes:
+        raise ValueError(f"{size - missing_bytes} of {size} bytes")
     return b"".join(parts)

@@ -182,19 +182,19 @@ def _compute_block_crcs(
         block_records: records per block; the last block may be shorter.
     """
     first_records = np.arange(0, len(sizes), block_records)
-    counts = np.diff(np.append(first_records, len(sizes)))
+    record_counts = np.diff(np.append(first_records, len(sizes)))
     record_ends = np.cumsum(sizes + FRAME_BYTES)
     # Bytes of each record's block after the record.
-    bytes_after = np.repeat(record_ends[first_records + counts - 1], counts) - record_ends
+    bytes_after = np.repeat(record_ends[first_records + record_counts - 1], record_counts) - record_ends
     length_crcs = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
     header_crcs = extend_crc32c(length_crcs, _take_bytes(_mask_all(length_crcs)))
     # A body is the data and the footer.
     body_crcs = extend_crc32c(crcs, _take_bytes(_mask_all(crcs)))
     # Headers and bodies are moved together: a step costs hardly more for twice as many checksums.
-    moved = move_crc32c(
+    moved_crcs = move_crc32c(
         np.concatenate([header_crcs, body_crcs]), np.concatenate([bytes_after + sizes + FOOTER_BYTES, bytes_after])
     )
-    contributions = moved[: len(sizes)] ^ moved[len(sizes) :]
+    contributions = moved_crcs[: len(sizes)] ^ moved_crcs[len(sizes) :]
     block_crcs: npt.NDArray[np.uint32] = np.bitwise_xor.reduceat(contributions, first_records)
     return block_crcs
 

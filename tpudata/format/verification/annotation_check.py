@@ -55,10 +55,11 @@ def _describe_lengths(prefix: str, lengths: Mapping[str, int]) -> str:
         prefix: common beginning of the lists' names, such as `image/object`; may be empty.
         lengths: number of entries of each list, by name.
     """
-    (first, length), *others = lengths.items()
-    other, other_length = next((name, size) for name, size in others if size != length)
+    (first_name, first_length), *others = lengths.items()
+    other_name, other_length = next((name, length) for name, length in others if length != first_length)
     table = f" of {prefix!r}" if prefix else ""
-    return f"lists{table} that belong together differ in length: {first!r} has {length}, {other!r} has {other_length}"
+    difference = f"{first_name!r} has {first_length}, {other_name!r} has {other_length}"
+    return f"lists{table} that belong together differ in length: {difference}"
 
 
 def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:

@@ -44,27 +44,27 @@ def quarantine_damage(
     manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
     dataset, check = Dataset(folder, manifest), ShardCheck(folder, manifest, example_check)
     shards_by_path = {dataset.shard_path(shard): shard for shard in list_shards(manifest)}
-    damaged: dict[str, ShardQuarantine] = {}
+    quarantined_shards: dict[str, ShardQuarantine] = {}
     # Names of shards that have no valid index or cannot be read.
-    unreadable: set[str] = set()
+    unreadable_names: set[str] = set()
     remaining_defects = []
     for defect in defects:
         shard = shards_by_path.get(defect.path)
-        if shard is not None and shard.name not in damaged and shard.name not in unreadable:
+        if shard is not None and shard.name not in quarantined_shards and shard.name not in unreadable_names:
             try:
-                damaged[shard.name] = find_damaged_records(
+                quarantined_shards[shard.name] = find_damaged_records(
                     defect.path, shard, dataset.index(shard), check.find_problems
                 )
             except StorageUnavailableError:
                 # An outage is not damage.
                 raise
             except (CorruptionError, DatasetError, StorageError):
-                unreadable.add(shard.name)
+                unreadable_names.add(shard.name)
         # A damaged list of records to skip is replaced or removed below.
-        if defect.path != quarantine_path and (shard is None or shard.name in unreadable):
+        if defect.path != quarantine_path and (shard is None or shard.name in unreadable_names):
             remaining_defects.append(defect)
-    quarantine = Quarantine(damaged)
-    if damaged:
+    quarantine = Quarantine(quarantined_shards)
+    if quarantined_shards:
         with storage.create(quarantine_path) as file:
             file.write(quarantine.to_bytes())
     elif storage.stat(quarantine_path) is not None:
@@ -80,7 +80,7 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
     Args:
         path: path of the shard's file.
         shard: its entry in the manifest.
-        index: its valid index, by which its records are found.
+        index: its valid index, which locates its records.
         find_problems: returns the problems of a record's content.
 
     Raises:
@@ -150,16 +150,16 @@ def _find_frame_damage(frame: bytes, size: int) -> str | None:
 
 def _join_runs(runs: list[SkippedRecords]) -> Iterator[SkippedRecords]:
     """Yield the runs in order; runs that overlap, and neighbours with the same reason, are joined."""
-    joined: SkippedRecords | None = None
+    joined_run: SkippedRecords | None = None
     for run in sorted(runs):
-        if joined is None:
-            joined = run
-        elif run.first < joined.stop or (run.first == joined.stop and run.reason == joined.reason):
+        if joined_run is None:
+            joined_run = run
+        elif run.first < joined_run.stop or (run.first == joined_run.stop and run.reason == joined_run.reason):
             # The longer run, such as a whole block, has the reason that covers all records.
-            reason = joined.reason if joined.stop >= run.stop else run.reason
-            joined = SkippedRecords(joined.first, max(joined.stop, run.stop), reason)
+            reason = joined_run.reason if joined_run.stop >= run.stop else run.reason
+            joined_run = SkippedRecords(joined_run.first, max(joined_run.stop, run.stop), reason)
         else:
-            yield joined
-            joined = run
-    if joined is not None:
-        yield joined
+            yield joined_run
+            joined_run = run
+    if joined_run is not None:
+        yield joined_run

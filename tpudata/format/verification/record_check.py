@@ -21,7 +21,7 @@ _TYPES = {"bytes": bytes, "int64": int, "float": float}
 _KINDS = {value_type: kind for kind, value_type in _TYPES.items()}
 # Names of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
 _LABELS = ("image/class/label", "label")
-# Name of the classes of objects, to which the manifest's classes belong if pictures have none.
+# Label of the objects. The manifest's classes are the classes of the objects if pictures have none.
 _OBJECT_LABEL = "image/object/class/label"
 
 
@@ -110,11 +110,12 @@ class _FeatureCheck:
         unit = math.prod(size for size in shape if size is not None)
         if feature.encoding == "raw":
             unit *= np.dtype(feature.dtype).itemsize
-        classes, offset = feature.num_classes, feature.label_offset
-        if classes is None and feature.kind == "int64" and _uses_manifest_classes(manifest, feature):
-            classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
+        num_classes, offset = feature.num_classes, feature.label_offset
+        if num_classes is None and feature.kind == "int64" and _uses_manifest_classes(manifest, feature):
+            num_classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
         # A schema may give text a number of classes; only numbers have a range.
-        low, high = (None, None) if classes is None or feature.kind == "bytes" else (offset, offset + classes - 1)
+        is_text = feature.kind == "bytes"
+        low, high = (None, None) if num_classes is None or is_text else (offset, offset + num_classes - 1)
         return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
 
     def find_problem(self, values: Value) -> Problem | None:

@@ -132,17 +132,19 @@ class ShardCheck:
 
     def _find_unpacked_defects(self, path: str, shard: Shard) -> Iterator[Defect]:
         """Yield the defects of a compressed shard without a valid index, up to the first damage, which ends the reading."""
-        records = 0
+        record_count = 0
         try:
             for offset, data in read_records(path, self._manifest.compression):
-                records += 1
+                record_count += 1
                 for problem in self.find_problems(path, offset, data):
                     yield Defect(path, offset, problem.reason + UNPACKED, problem.kind)
         except CorruptionError as error:
             yield Defect(path, error.offset, f"{error.reason}; the rest is not checked")
             return
-        if records != shard.records:
-            yield Defect(path, None, f"{count_text(records, 'record')}, the manifest says {count_text(shard.records)}")
+        if record_count != shard.records:
+            yield Defect(
+                path, None, f"{count_text(record_count, 'record')}, the manifest says {count_text(shard.records)}"
+            )
         crc = 0
         with storage_for(path).open(path) as file:
             while part := file.read(_PROGRESS_BYTES):
@@ -184,13 +186,13 @@ class ShardCheck:
         except StorageError as error:
             yield Defect(path, 0, f"cannot be read: {error}")
             return None
-        expected = shard.records, shard.bytes, shard.crc32c, self._manifest.compression
-        described = index.records, index.shard_bytes, index.shard_crc32c, index.compression
-        if described != expected:
+        manifest_shard = shard.records, shard.bytes, shard.crc32c, self._manifest.compression
+        index_shard = index.records, index.shard_bytes, index.shard_crc32c, index.compression
+        if index_shard != manifest_shard:
             yield Defect(
                 path,
                 0,
-                f"describes another shard: {_describe_shard(*described)}; the manifest says {_describe_shard(*expected)}",
+                f"describes another shard: {_describe_shard(*index_shard)}; the manifest says {_describe_shard(*manifest_shard)}",
             )
             return None
         if index.to_bytes() != data:
@@ -199,7 +201,7 @@ class ShardCheck:
         return index
 
 
-def _describe_shard(records: int, size: int, crc32c: int, compression: str | None) -> str:
+def _describe_shard(record_count: int, size: int, crc32c: int, compression: str | None) -> str:
     """Return what a manifest or an index says about a shard, in words."""
     suffix = "" if compression is None else f", {compression}"
-    return f"{count_text(records, 'record')}, {size} bytes, checksum {crc32c:08x}{suffix}"
+    return f"{count_text(record_count, 'record')}, {size} bytes, checksum {crc32c:08x}{suffix}"

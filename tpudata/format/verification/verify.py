@@ -58,8 +58,8 @@ def verify(
 
     Args:
         folder: the dataset's folder: a local path, or a URL such as gs://BUCKET/FOLDER.
-        example_check: called with the manifest and each decoded record whose checksum matches; yields its problems, as text or
-            `Problem`. With several workers it must be picklable, such as a function of a module.
+        example_check: called with the manifest and each decoded record whose checksum matches; yields its problems, as strings or
+            `Problem`s. With several workers it must be picklable, such as a function of a module.
         workers: number of processes among which the shards are divided; 1 is this process.
         progress: called with the number of bytes read since the last call, and the number in all shards.
 

@@ -104,7 +104,7 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
 
 
 def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, Binding]:
-    """Return the names to which a program assigns a part of TensorFlow that is renamed or gone: `layers = tf.contrib.layers`."""
+    """Return the names that a program gives to parts of TensorFlow that are renamed or gone: `layers = tf.contrib.layers`."""
     aliases: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -120,8 +120,8 @@ def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, B
 
 def find_tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
     """Return the path below TensorFlow that an expression means, without `compat.v1`; None for another expression."""
-    raw = find_raw_path(node, bindings)
-    return raw[2:] if raw is not None and raw[:2] == ("compat", "v1") else raw
+    raw_path = find_raw_path(node, bindings)
+    return raw_path[2:] if raw_path is not None and raw_path[:2] == ("compat", "v1") else raw_path
 
 
 def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:

@@ -98,12 +98,12 @@ class GraphUses:
 
     def _find_reached_names(self, paths: Iterable[str]) -> set[str]:
         """Return the names of functions that the module-level code of files calls, directly or through other functions."""
-        pending = set().union(*(self._modules[path].module.calls for path in paths))
-        reached: set[str] = set()
-        while pending:
-            reached |= pending
-            pending = set().union(*(scope.calls for scope in self._list_scopes(pending))) - reached
-        return reached
+        new_names = set().union(*(self._modules[path].module.calls for path in paths))
+        reached_names: set[str] = set()
+        while new_names:
+            reached_names |= new_names
+            new_names = set().union(*(scope.calls for scope in self._list_scopes(new_names))) - reached_names
+        return reached_names
 
     def _list_scopes(self, names: Set[str]) -> Iterator[_Scope]:
         """Yield the scopes of the functions with these names in all files."""
@@ -121,7 +121,7 @@ class _GraphUseReader:
 
     Attributes:
         module: scope of the module-level code.
-        functions: scopes of functions and methods by name; that of a class's `__init__` by the name of the class.
+        functions: scopes of functions and methods by name; the scope of an `__init__` has the name of its class.
     """
 
     def __init__(self, bindings: Mapping[str, Binding], tree: ast.Module) -> None:
@@ -139,7 +139,7 @@ class _GraphUseReader:
         self._read_scopes(tree)
 
     def _read_scopes(self, tree: ast.Module) -> None:
-        """Fill the scopes with the calls of the file, except those in lambdas or inside a `with` of a graph."""
+        """Fill the scopes with the calls of the file, except calls in lambdas or inside a `with` of a graph."""
         # A list, not a recursion: expressions may be nested deeper than Python's stack.
         top = _Position(self.module, has_graph=False, parent=tree)
         pending: list[tuple[ast.AST, _Position]] = [(node, top) for node in tree.body]
@@ -164,7 +164,7 @@ class _GraphUseReader:
                 pending += [(child, position._replace(parent=node)) for child in ast.iter_child_nodes(node)]
 
     def _add_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, parent: ast.AST) -> _Scope:
-        """Add a scope for a function or method under the name by which code calls it, and return the scope."""
+        """Add a scope for a function or method under the name that code calls it by, and return the scope."""
         scope = _Scope()
         # Code calls `__init__` by the name of its class.
         name = parent.name if isinstance(parent, ast.ClassDef) and node.name == "__init__" else node.name
@@ -227,7 +227,7 @@ def _passes_graph(node: ast.Call) -> bool:
 
 
 def find_entry_files(trees: Mapping[str, ast.Module]) -> set[str]:
-    """Return the paths of the files that are started as programs: those with an `if` on `__name__`."""
+    """Return the paths of the files that are started as programs: the files with an `if` on `__name__`."""
     return {path for path, tree in trees.items() if any(map(_tests_module_name, tree.body))}
 
 

@@ -1,6 +1,6 @@
 """Code that a program runs with one release of TensorFlow alone, by its own test: an `if tf.__version__.startswith("1"):`, an
-`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. Such code does not show for which release the program is
-written.
+`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. This code does not show which release the program is written
+for.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFou
 def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
     """Return the nodes that may run with only one release.
 
-    These are the nodes inside each `if` that tests TensorFlow's version or names, and those in the body and the handlers of each
-    `try` that catches a missing name.
+    These are the nodes inside each `if` that tests TensorFlow's version or names, and the nodes in the body and the handlers of
+    each `try` that catches a missing name.
     """
     version_tests = _VersionTests(tree, bindings)
     nodes: set[ast.AST] = set()

@@ -13,7 +13,7 @@ from tpudata.migrate.analysis.guards import find_guarded
 from tpudata.migrate.analysis.versions import Version, find_program_versions, find_version, is_written_for_v1
 from tpudata.migrate.names import TPU_NAMES
 
-# Functions by which a program chooses the behaviour of TensorFlow 1 or 2.
+# Functions that choose the behaviour of TensorFlow 1 or 2.
 _BEHAVIOUR_FUNCTIONS = frozenset(
     {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "enable_v2_behavior"}
 )
@@ -125,12 +125,12 @@ class _Planner:
 
     def _find_reachable(self, path: str) -> set[str]:
         """Return a file and all files that it imports, directly or through other files."""
-        reachable: set[str] = set()
-        waiting = {path}
-        while waiting:
-            reachable |= waiting
-            waiting = set().union(*(self._imported_files[file] for file in waiting)) - reachable
-        return reachable
+        reachable_files: set[str] = set()
+        new_files = {path}
+        while new_files:
+            reachable_files |= new_files
+            new_files = set().union(*(self._imported_files[file] for file in new_files)) - reachable_files
+        return reachable_files
 
     def _disables_v2(self, path: str) -> bool:
         """Return whether the rewrite adds `disable_v2_behavior()` to a file.
@@ -145,12 +145,12 @@ class _Planner:
         if any(program & self._behaviour_files for program in programs) or not _imports_as_v1(self._bindings[path]):
             return False
         # An entry file that does not import TensorFlow leaves the call to the file that does.
-        starters = {
+        starting_files = {
             entry
             for entry in self._entry_files
             if path in self._reachable_files[entry] and (entry == path or not self._bindings[entry])
         }
-        return path in starters or bool(starters and self._uses.find(path))
+        return path in starting_files or bool(starting_files and self._uses.find(path))
 
     def _note_graph_uses(self, path: str, *, uses_estimator: bool, sets_behaviour: bool) -> list[tuple[int, str]]:
         """Return notes on calls that need a graph or TensorFlow 1's behaviour, if the program gives them neither.

@@ -24,8 +24,8 @@ from tpudata.storage.local.file_urls import local_path
 
 # Seconds between two renewals of a claim: six of them in the time after which a claim that stands still counts as dead.
 BEAT_SECONDS = 10.0
-# Attempts to change a claim that others change at the same moment.
-_TRIES = 100
+# Most attempts to change a claim that others change at the same moment.
+_MAX_TRIES = 100
 
 
 def take_claim(
@@ -51,7 +51,7 @@ def take_claim(
         StorageError: the claim cannot be read or written.
     """
     path, storage = claim_path(output), storage_for(output)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         content = read_claim(path)
         holder = parse_claim(content)
         if holder is not None and holder.run == claim.run:
@@ -83,7 +83,7 @@ def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | N
         change: returns the new content for the claim as it is stored; None to remove it.
     """
     path = claim_path(output)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         content = read_claim(path)
         holder = parse_claim(content)
         if holder is None or holder.run != claim.run:

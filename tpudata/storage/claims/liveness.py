@@ -4,7 +4,7 @@
 - a run of a process of another machine is dead if its claim stands still for a minute: it rewrites the claim every few seconds;
 - a job on another runner, which may outlive the process that started it, is dead if the claim names the job and its runner says
   that it has ended. Its last step removes the claim;
-- a pipeline with `WriteTFRecordShards` on another machine may be dead or not, which only a person can decide. The claim is removed
+- a pipeline with `WriteTFRecordShards` on another machine may be dead or not: only a person can decide this. The claim is removed
   when the pipeline ends.
 """
 
@@ -92,8 +92,8 @@ def check_dead(
             dead_after,
         )
         is_dead = _stands_still(path, content, dead_after)
-    elif claim.job is not None and has_ended is not None and (ended := has_ended(claim.job)) is not None:
-        is_dead = ended
+    elif claim.job is not None and has_ended is not None and (job_has_ended := has_ended(claim.job)) is not None:
+        is_dead = job_has_ended
     else:
         kind = "a job" if claim.ends_with == JOB else "a pipeline"
         raise OutputError(

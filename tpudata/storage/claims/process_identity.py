@@ -26,7 +26,7 @@ def identify_machine() -> str:
 
 
 def read_birth(pid: int) -> str | None:
-    """Return the start time of a process of this machine, in the system's own unit; None if no such process runs."""
+    """Return the start time of a process of this machine, in the system's own unit; None if no process with this id runs."""
     try:
         # The name before the state may contain any character.
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -41,7 +41,7 @@ def read_birth(pid: int) -> str | None:
 def read_birth_by_ps(pid: int) -> str | None:
     """Return the start time of a process as `read_birth` does, on systems without /proc."""
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    # So the text is the same in any locale and time zone.
+    # So the output is the same in any locale and time zone.
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
     state, _, birth = output.strip().partition(" ")

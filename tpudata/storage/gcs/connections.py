@@ -16,7 +16,7 @@ from urllib3.util import create_urllib3_context, make_headers, parse_url
 from tpudata.errors import StorageUnavailableError
 from tpudata.storage.limits import MAX_READ_THREADS
 
-# Header in which the query of a URL travels through urllib3, which logs URLs; it is not sent.
+# Header that carries the query of a URL through urllib3, which logs URLs; it is not sent.
 HIDDEN_QUERY = "X-Tpudata-Query"
 
 

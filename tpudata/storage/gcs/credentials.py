@@ -59,10 +59,12 @@ def _select_credentials() -> Credentials:
     if not account:
         return load_default_credentials(_SCOPES)[0]
     # The default credentials need this scope to impersonate; the impersonated ones get `_SCOPES`.
-    default, _ = load_default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
+    default_credentials, _ = load_default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
     # As in gcloud: the last account of a chain is impersonated, by way of the accounts before it.
     *delegates, target = [part.strip() for part in account.split(",")]
-    return impersonated_credentials.Credentials(default, target, _SCOPES, delegates=delegates)  # type: ignore[no-untyped-call]
+    return impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
+        default_credentials, target, _SCOPES, delegates=delegates
+    )
 
 
 def load_default_credentials(scopes: Sequence[str] | None = None) -> tuple[Credentials, str | None]:

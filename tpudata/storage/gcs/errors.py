@@ -204,7 +204,7 @@ def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
 def _explain_forbidden(error: BaseException, bucket: str) -> str:
     """Return the reason and the fix of a response 403: a missing role, or a policy for which no role helps."""
     message = _read_message(error)
-    # A message about a missing permission quotes names of objects, in which any of the marks may occur.
+    # A message about a missing permission quotes names of objects, and a name may contain any of the marks.
     is_missing_permission = "does not have" in message or "Permission '" in message
     if not is_missing_permission:
         for mark, fix in _FORBIDDEN:
@@ -235,10 +235,10 @@ def _describe_failure(error: BaseException | None) -> str:
 
 
 def _read_message(error: BaseException) -> str:
-    """Return the store's message in an error, or else the error's text, on one line and without a full stop."""
+    """Return the store's message in an error, or else the error as a string, on one line and without a full stop."""
     return _shorten(str(getattr(error, "message", error))).rstrip(".")
 
 
-def _shorten(text: str) -> str:
-    """Return a text on one line, shortened, and without the queries of URLs."""
-    return textwrap.shorten(_URL_WITH_QUERY.sub(r"\1", text), _MAX_CHARACTERS, placeholder=" ...")
+def _shorten(message: str) -> str:
+    """Return a message on one line, shortened, and without the queries of URLs."""
+    return textwrap.shorten(_URL_WITH_QUERY.sub(r"\1", message), _MAX_CHARACTERS, placeholder=" ...")

@@ -16,7 +16,7 @@ from google.auth import crypt
 from google.auth.exceptions import GoogleAuthError
 
 VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
-# Fields that have to hold text, by the type of the file.
+# Fields that have to hold strings, by the type of the file.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "service_account": ("client_email", "token_uri", "private_key"),
     "authorized_user": ("client_id", "client_secret", "refresh_token"),
@@ -68,7 +68,7 @@ def find_key_file_fault(path: Path) -> str | None:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
-        # The decoder's message has the position, and none of the text.
+        # The decoder's message has the position, and none of the content.
         return "it is not JSON, or was cut"
     return _find_field_fault(fields)
 
@@ -84,9 +84,11 @@ def _find_field_fault(fields: object) -> str | None:
         # Cut, since a wrong type may hold anything.
         words = "no type" if file_type is None else f"the type {file_type!r:.40}"
         return f"it has {words} (expected {', '.join(sorted(_FIELDS))})"
-    missing = [name for name in _FIELDS[file_type] if not isinstance(fields.get(name), str) or not fields[name].strip()]
-    if missing:
-        return f"it is of the type {file_type}, and lacks {', '.join(missing)}"
+    missing_names = [
+        name for name in _FIELDS[file_type] if not isinstance(fields.get(name), str) or not fields[name].strip()
+    ]
+    if missing_names:
+        return f"it is of the type {file_type}, and lacks {', '.join(missing_names)}"
     if file_type == "service_account":
         return _find_key_fault(fields["private_key"])
     if file_type == "impersonated_service_account":

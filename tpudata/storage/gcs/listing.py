@@ -85,16 +85,16 @@ def scan_names(
     while True:
         with translate_errors("listed", folder):
             page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
-        listed = [Name(*listed_object) for listed_object in page.objects]
-        listed += [
+        page_names = [Name(*listed_object) for listed_object in page.objects]
+        page_names += [
             Name(folder_name, size=None, crc32c=None) for folder_name in page.prefixes if folder_name != last_prefix
         ]
-        for entry in sorted(listed, key=operator.attrgetter("name")):
-            below = entry.name[len(prefix) :]
-            if below.startswith("/") or "//" in below:
+        for entry in sorted(page_names, key=operator.attrgetter("name")):
+            name_below = entry.name[len(prefix) :]
+            if name_below.startswith("/") or "//" in name_below:
                 _reject_empty_part(folder, bucket, entry.name, len(prefix))
             # The store compares the names of objects: it also lists a folder that sorts before `start` if it has objects after it.
-            if start <= below and (stop is None or below < stop):
+            if start <= name_below and (stop is None or name_below < stop):
                 yield entry
         last_prefix = max(page.prefixes, default=last_prefix)
         if page.next_page is None:
@@ -139,21 +139,23 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names:
     # The first range begins at the start of the folder. This start is not among the names that are returned.
     starts = [""]
     # Starts of the ranges that may be large: all parts of the ranges that were cut in the last round.
-    uncut = {""}
+    uncut_starts = {""}
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="tpudata-cut") as pool:
         for _ in range(_MAX_ROUNDS):
-            ranges = [(start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut]
+            ranges = [
+                (start, stop) for start, stop in zip(starts, [*starts[1:], None], strict=True) if start in uncut_starts
+            ]
             if not ranges or len(starts) >= _ENOUGH_RANGES:
                 break
             range_starts, range_stops = zip(*ranges, strict=True)
             parts = pool.map(cut_range, range_starts, range_stops, itertools.repeat(len(ranges)))
-            uncut = set(itertools.chain.from_iterable(parts))
-            starts = sorted({*starts, *uncut})
+            uncut_starts = set(itertools.chain.from_iterable(parts))
+            starts = sorted({*starts, *uncut_starts})
     return tuple(starts[1:])
 
 
 def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: int) -> Iterator[str]:
-    """Yield names that divide a range of more than one name: prefixes that end with the first character in which names differ.
+    """Yield names that divide a range of more than one name: prefixes that end with the first character that differs between names.
 
     Args:
         find_first: returns the first name of a range.
@@ -175,24 +177,24 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
         first_name = find_first(f"{first_name}\0", stop)
     if first_name is None or depth >= len(first_name):
         return
-    common, character = first_name[:depth], first_name[depth]
+    common_prefix, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
         # Find the first name whose character at this depth is `step` or more after the character of the last cut.
         step = 1 << max(0, (number - _SINGLE_CHARACTERS) // doubling + 1)
         next_character = _step_character(character, step)
-        name = find_first(common + next_character, stop) if next_character else None
+        name = find_first(common_prefix + next_character, stop) if next_character else None
         # Other writers may add and remove names meanwhile.
-        if name is None or not name.startswith(common):
+        if name is None or not name.startswith(common_prefix):
             return
         character = name[depth]
-        yield common + character
+        yield common_prefix + character
 
 
 def _has_names_after(find_first: _FindFirst, name: str, stop: str | None, depth: int) -> bool:
     """Return whether names before `stop` follow all names with the first `depth + 1` characters of `name`."""
     # Nothing follows the last character of Unicode, so the character before it is raised.
-    common = name[: depth + 1].rstrip(_LAST)
-    return bool(common) and find_first(common[:-1] + _step_character(common[-1]), stop) is not None
+    prefix = name[: depth + 1].rstrip(_LAST)
+    return bool(prefix) and find_first(prefix[:-1] + _step_character(prefix[-1]), stop) is not None
 
 
 def _step_character(character: str, step: int = 1) -> str:
@@ -204,7 +206,7 @@ def _step_character(character: str, step: int = 1) -> str:
 
 
 def _reject_empty_part(folder: str, bucket: str, name: str, prefix_length: int) -> NoReturn:
-    """Raise StorageError for an object's name in which two slashes follow each other after the folder's prefix."""
+    """Raise StorageError for an object's name with two slashes in a row after the folder's prefix."""
     # The slash at the end of the prefix may be the first of the two.
     position = name.find("//", max(0, prefix_length - 1))
     before = name[: position + 1]

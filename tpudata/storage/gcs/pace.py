@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-_LEAST = 1.0
-# A longer pause that the server asks for is cut to this.
+_LOWEST_LIMIT = 1.0
+# A longer pause that the server asks for is cut to this number of seconds.
 LONGEST_PAUSE = 60.0
 
 
@@ -30,7 +30,7 @@ class Pace:
         # Infinite until the store asks for less.
         self._lowered_limit = math.inf
         self._clock = clock
-        self._in_flight = 0
+        self._in_flight_count = 0
         # Time at which the limit was last lowered; before any time of the clock at first.
         self._lowered_at = -1.0
         # Time before which no request is sent.
@@ -48,16 +48,16 @@ class Pace:
         with self._changed:
             while True:
                 pause = self._resume_at - self._clock()
-                if pause <= 0 and self._in_flight < self.limit:
+                if pause <= 0 and self._in_flight_count < self.limit:
                     break
                 self._changed.wait(pause if pause > 0 else None)
-            self._in_flight += 1
+            self._in_flight_count += 1
             began = self._clock()
         try:
             yield began
         finally:
             with self._changed:
-                self._in_flight -= 1
+                self._in_flight_count -= 1
                 self._changed.notify()
 
     def raise_limit(self) -> None:
@@ -65,8 +65,8 @@ class Pace:
         with self._changed:
             if self._lowered_limit < math.inf:
                 # By 1 after as many successes as the limit.
-                raised = self._lowered_limit + 1 / self._lowered_limit
-                self._lowered_limit = raised if raised < self._highest_limit() else math.inf
+                raised_limit = self._lowered_limit + 1 / self._lowered_limit
+                self._lowered_limit = raised_limit if raised_limit < self._highest_limit() else math.inf
                 self._changed.notify()
 
     def lower_limit(self, began: float, pause: float) -> None:
@@ -82,4 +82,6 @@ class Pace:
             if began > self._lowered_at:
                 self._lowered_at = self._clock()
                 # Half of the requests that were really in flight, which may be fewer than the limit.
-                self._lowered_limit = max(_LEAST, min(self._highest_limit(), self._lowered_limit, self._in_flight) / 2)
+                self._lowered_limit = max(
+                    _LOWEST_LIMIT, min(self._highest_limit(), self._lowered_limit, self._in_flight_count) / 2
+                )

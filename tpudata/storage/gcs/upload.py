@@ -67,7 +67,7 @@ class ObjectWriter(io.RawIOBase):
         self._url: str | None = None
         # Bytes whose delivery is not confirmed, and the number of bytes before them.
         self._buffer = bytearray()
-        self._delivered = 0
+        self._delivered_bytes = 0
         self._crc32c = 0
         # Set if another writer was first: nothing is sent, and `finish` compares the existing object with the data.
         self._conflict: ConflictError | None = None
@@ -78,7 +78,7 @@ class ObjectWriter(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the number of bytes so far."""
-        return self._delivered + len(self._buffer)
+        return self._delivered_bytes + len(self._buffer)
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Take all of `data`, a bytes-like object of any kind; return its length in bytes."""
@@ -104,7 +104,7 @@ class ObjectWriter(io.RawIOBase):
             DamagedError: the store received damaged data, and keeps no object of them.
             TimeLimitError: a request kept failing until the limit of the retries.
         """
-        if self._delivered:
+        if self._delivered_bytes:
             self._send_last()
         else:
             # All data are still in the buffer, so they can be sent again from the start.
@@ -134,7 +134,7 @@ class ObjectWriter(io.RawIOBase):
     def _send_last(self) -> None:
         """Send the last part; an object with the same bytes that another writer made counts as made by this one."""
         try:
-            if self._url is None and not self._delivered and len(self._buffer) <= _WHOLE_BYTES:
+            if self._url is None and not self._delivered_bytes and len(self._buffer) <= _WHOLE_BYTES:
                 self._send_whole()
             else:
                 self._deliver(len(self._buffer), is_last=True)
@@ -151,29 +151,29 @@ class ObjectWriter(io.RawIOBase):
             if code not in _FORGOTTEN or not self._has_stored_data():
                 raise
 
-    def _check_stored(self, answered: Description | None) -> None:
+    def _check_stored(self, answer_description: Description | None) -> None:
         """Check that the store has the object with the data that were written.
 
         Args:
-            answered: description in the store's answer; None if the answer has no valid one.
+            answer_description: description in the store's answer; None if the answer has no valid one.
 
         Raises:
-            UnprovenError: neither the answer nor the stored object proves that.
+            UnprovenError: neither the answer nor the stored object proves it.
             DamagedError: the object has other bytes; it is removed.
         """
-        if answered is not None and self._matches_data(answered):
+        if answer_description is not None and self._matches_data(answer_description):
             return
-        stored = self._describe()
+        stored_description = self._describe()
         # The object that existed before the upload is still there, so the upload made none.
-        if stored is None or stored.version == self._generation:
+        if stored_description is None or stored_description.version == self._generation:
             raise UnprovenError("an answer that an upload is complete, but no object")
         # If the description has no checksum, the checksum that was sent with the data counts: the store has compared it.
-        if stored.size == self.tell() and stored.crc32c in (None, self._crc32c):
+        if stored_description.size == self.tell() and stored_description.crc32c in (None, self._crc32c):
             return
-        if answered is None or answered.version != stored.version:
+        if answer_description is None or answer_description.version != stored_description.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
         # Only the version of this upload is removed, not a version that another writer makes meanwhile.
-        query = urlencode({"ifGenerationMatch": answered.version})
+        query = urlencode({"ifGenerationMatch": answer_description.version})
         self._transport.request("DELETE", f"{make_object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
 
@@ -198,9 +198,9 @@ class ObjectWriter(io.RawIOBase):
             if is_last:
                 raise self._conflict
             del self._buffer[:size]
-            self._delivered += size
+            self._delivered_bytes += size
             return
-        begin, part, is_repeated = self._delivered, bytes(memoryview(self._buffer)[:size]), False
+        begin, part, is_repeated = self._delivered_bytes, bytes(memoryview(self._buffer)[:size]), False
         total = str(begin + size) if is_last else "*"
 
         def send() -> None:
@@ -209,12 +209,14 @@ class ObjectWriter(io.RawIOBase):
             offset = begin
             if is_repeated:
                 # A request failed: ask how much was received.
-                received = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
-                if received is None:  # The object is complete.
+                received_bytes = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
+                if received_bytes is None:  # The object is complete.
                     return
-                if not begin <= received <= begin + size:
-                    raise UploadLostError(f"byte {begin} was confirmed, but the store expects byte {received} next")
-                offset = received
+                if not begin <= received_bytes <= begin + size:
+                    raise UploadLostError(
+                        f"byte {begin} was confirmed, but the store expects byte {received_bytes} next"
+                    )
+                offset = received_bytes
             is_repeated = True
             # The last part is sent even if no bytes remain, since it completes the object.
             while is_last or offset < begin + size:
@@ -223,16 +225,16 @@ class ObjectWriter(io.RawIOBase):
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
                     headers["X-Goog-Hash"] = f"crc32c={self._encoded_crc32c}"
-                received = self._put(headers, part[first:], is_last=is_last)
-                if received is None:
+                received_bytes = self._put(headers, part[first:], is_last=is_last)
+                if received_bytes is None:
                     return
-                if not offset < received <= begin + size:
+                if not offset < received_bytes <= begin + size:
                     raise UnprovenError("the store received nothing of a part")
-                offset = received
+                offset = received_bytes
 
         self._transport.retries(send)
         del self._buffer[:size]
-        self._delivered += size
+        self._delivered_bytes += size
 
     def _send_whole(self) -> None:
         """Make the object in one request: its description with the checksum, and its bytes."""
@@ -284,15 +286,15 @@ class ObjectWriter(io.RawIOBase):
 
     def _check_answer(self, answer: Answer) -> None:
         """Check the answer to a completed upload; raise as `_check_stored` does."""
-        answered: Description | None = None
+        answer_description: Description | None = None
         with contextlib.suppress(UnprovenError):
-            answered = parse_description(answer.data)
-        self._check_stored(answered)
+            answer_description = parse_description(answer.data)
+        self._check_stored(answer_description)
 
     def _has_stored_data(self) -> bool:
         """Return whether the stored object has the bytes that were written."""
-        stored = self._describe()
-        return stored is not None and self._matches_data(stored)
+        stored_description = self._describe()
+        return stored_description is not None and self._matches_data(stored_description)
 
     def _describe(self) -> Description | None:
         return self._transport.retries(functools.partial(describe_object, self._transport, self._bucket, self._name))

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from tpudata.storage.local.errors import translate_errors
 
-# Number of names above which a folder is cut into ranges of about so many names or fewer, and the most ranges. Each range is a
-# pass over the whole folder, so there are few; in larger folders they have more names.
+# A folder of more names than the first number is cut into ranges of about this number of names or fewer; the second is the most
+# ranges. Each range is a pass over the whole folder, so there are few; in larger folders they have more names.
 RANGE_NAMES, _MAX_RANGES = 1 << 16, 32
 # Number of names that the cuts are chosen from: the names with the smallest checksums, so they do not depend on the disk's order.
-SAMPLED_NAMES = 1 << 12
+SAMPLE_SIZE = 1 << 12
 
 
 def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> list[str]:
@@ -27,43 +27,43 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
         limit: number of names at most, the first in order, and no more are in memory; None for all names.
 
     Raises:
-        StorageError: there is no such folder.
+        StorageError: the folder does not exist.
     """
     names = (name for name in _iterate_names(folder) if start <= name and (stop is None or name < stop))
     return sorted(names) if limit is None else heapq.nsmallest(limit, names)
 
 
-def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sampled_names: int = SAMPLED_NAMES) -> Sequence[str]:
+def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sample_size: int = SAMPLE_SIZE) -> Sequence[str]:
     """Return the names that divide a folder into ranges of about equal size; empty if it has at most `max_range_names` names.
 
     Args:
         folder: folder to cut.
-        max_range_names: most names of a folder that is left whole; a larger one is cut once, into ranges of about so many names or
-            fewer. With more than 32 times as many names, it is cut into 32 larger ranges.
-        sampled_names: number of names that the cuts are chosen from, more than there are ranges.
+        max_range_names: most names of a folder that is left whole; a larger one is cut once, into ranges of about this number of
+            names or fewer. With more than 32 times as many names, it is cut into 32 larger ranges.
+        sample_size: number of names that the cuts are chosen from, more than there are ranges.
 
     Raises:
-        StorageError: there is no such folder.
+        StorageError: the folder does not exist.
     """
     names = _iterate_names(folder)
     first_names = list(itertools.islice(names, max_range_names))
     # Most folders end here, without checksums.
     if len(first_names) < max_range_names:
         return ()
-    count = len(first_names)
+    name_count = len(first_names)
     # The names with the smallest checksums (`_rank` negates them) are a sample of all names, the same in every run.
-    sample = heapq.nlargest(sampled_names, map(_rank, first_names))
+    sample = heapq.nlargest(sample_size, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
     # A heap, whose first item has the largest checksum of the sample, and is replaced by a name with a smaller one.
     heapq.heapify(sample)
     for name in names:
-        count += 1
+        name_count += 1
         ranked_name = _rank(name)
         if ranked_name > sample[0]:
             heapq.heapreplace(sample, ranked_name)
-    ranges = min(_MAX_RANGES, -(-count // max_range_names))
-    sampled = sorted({name.rstrip("/") for _, name in sample})
-    return tuple(sampled[len(sampled) * number // ranges] for number in range(1, ranges))
+    range_count = min(_MAX_RANGES, -(-name_count // max_range_names))
+    sampled_names = sorted({name.rstrip("/") for _, name in sample})
+    return tuple(sampled_names[len(sampled_names) * number // range_count] for number in range(1, range_count))
 
 
 def _rank(name: str) -> tuple[int, str]:

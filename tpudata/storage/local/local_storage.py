@@ -38,8 +38,8 @@ class LocalStorage:
     """Local files; `Storage` describes the methods.
 
     Args:
-        max_range_names: most names of a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about so many
-            names or fewer, see `cut_names`.
+        max_range_names: most names of a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about this number
+            of names or fewer, see `cut_names`.
     """
 
     def __init__(self, *, max_range_names: int = RANGE_NAMES) -> None:
@@ -129,7 +129,7 @@ class LocalStorage:
             raise make_storage_error("read", path, error) from error
 
     def expect(self, path: str, offset: int, length: int) -> None:
-        """Ask the system to read a range into its page cache; return at once."""
+        """Ask the system to read a range into its page cache; return without waiting."""
         # Not available on every system.
         if not hasattr(os, "posix_fadvise"):
             return

@@ -44,7 +44,7 @@ class UncachedFile(io.RawIOBase):
         # `close` is also called if opening fails.
         self._descriptor = -1
         # Number of bytes in the buffer, and in the file.
-        self._filled = self._written = 0
+        self._filled_bytes = self._written_bytes = 0
         # Whether writes bypass the page cache.
         self._is_direct = False
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -62,7 +62,7 @@ class UncachedFile(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the number of bytes so far."""
-        return self._written + self._filled
+        return self._written_bytes + self._filled_bytes
 
     def write(self, data: Any, /) -> int:
         """Write all of `data`, a bytes-like object of any kind; return its length in bytes.
@@ -73,9 +73,9 @@ class UncachedFile(io.RawIOBase):
             OSError: an error of the disk, after an unknown part of `data` was written.
         """
         # The fast way for small pieces. `_buffer_size` is 0 in a closed file.
-        if type(data) is bytes and self._filled + len(data) < self._buffer_size:
+        if type(data) is bytes and self._filled_bytes + len(data) < self._buffer_size:
             self._buffer.write(data)
-            self._filled += len(data)
+            self._filled_bytes += len(data)
             return len(data)
         if self.closed:
             raise ValueError("write to closed file")
@@ -88,17 +88,17 @@ class UncachedFile(io.RawIOBase):
         with data:
             start = 0
             while start < len(data):
-                end = min(start + self._buffer_size - self._filled, len(data))
+                end = min(start + self._buffer_size - self._filled_bytes, len(data))
                 self._buffer.write(data[start:end])
-                self._filled += end - start
+                self._filled_bytes += end - start
                 start = end
-                if self._filled == self._buffer_size:
+                if self._filled_bytes == self._buffer_size:
                     self._write_buffer(direct=True)
             return len(data)
 
     def flush(self) -> None:
         """Write the buffer. Later data go through the page cache if they are no longer aligned in the file."""
-        if not self.closed and self._filled:
+        if not self.closed and self._filled_bytes:
             self._write_buffer(direct=False)
 
     def close(self) -> None:
@@ -115,14 +115,14 @@ class UncachedFile(io.RawIOBase):
 
     def discard(self) -> None:
         """Close the file without writing the rest, to abandon it."""
-        self._filled = 0
+        self._filled_bytes = 0
         self.close()
 
     def _write_buffer(self, *, direct: bool) -> None:
         """Write the buffer, past the page cache if `direct`."""
         if direct != self._is_direct:
             self._set_direct(direct)
-        with memoryview(self._buffer) as buffer_view, buffer_view[: self._filled] as view:
+        with memoryview(self._buffer) as buffer_view, buffer_view[: self._filled_bytes] as view:
             start = 0
             while start < len(view):
                 try:
@@ -133,8 +133,8 @@ class UncachedFile(io.RawIOBase):
                         raise
                     self._set_direct(is_direct=False)
         self._buffer.seek(0)
-        self._written += self._filled
-        self._filled = 0
+        self._written_bytes += self._filled_bytes
+        self._filled_bytes = 0
 
     def _set_direct(self, is_direct: bool) -> None:
         """Set whether writes bypass the page cache; if the file system rejects that, they do not."""

@@ -92,7 +92,7 @@ class CheckedStorage:
 
         def read(offset: int, length: int) -> bytes:
             if length == description.size:
-                # A whole object is compared at once, so that it can be retried.
+                # A whole object is compared before it is returned, so that it can be retried.
                 return self._read_whole(path, version, description.size)
             return self._read_part(path, offset, length, version, is_checked=is_checked)
 
@@ -116,14 +116,14 @@ class CheckedStorage:
         with self._store.translate_errors("written", path):
             description = self._store.retries(lambda: self._store.describe(path))
         try:
-            stored = None if description is None else self._read_whole(path, description.version, description.size)
+            content = None if description is None else self._read_whole(path, description.version, description.size)
         except StorageUnavailableError:
             # An outage does not mean that the object has changed.
             raise
         except StorageError:
             # The object was replaced after the description.
             return False
-        if stored != old:
+        if content != old:
             return False
         # There is nothing to remove.
         if description is None and new is None:
@@ -171,14 +171,14 @@ class CheckedStorage:
                 data, is_proven = read_once()
                 if is_proven or is_checked:
                     return data
-                second, _ = read_once()
+                second_data, _ = read_once()
             else:
                 # Read twice at the same time.
                 with ThreadPoolExecutor(1, thread_name_prefix="tpudata-again") as pool:
                     second_read = pool.submit(read_once)
                     data, _ = read_once()
-                    second, _ = second_read.result()
-            if data != second:
+                    second_data, _ = second_read.result()
+            if data != second_data:
                 raise UnprovenError("two reads of one part of an object differ")
             return data
 
@@ -205,9 +205,11 @@ class CheckedStorage:
         if size is None and len(data) < length:
             # The missing bytes may be after the end.
             size = self._describe(path, version).size
-        expected = length if size is None else max(0, min(length, size - offset))
-        if content.offset != offset or len(data) != expected:
-            raise UnprovenError(f"received {len(data)} bytes from {content.offset} for {expected} bytes from {offset}")
+        expected_bytes = length if size is None else max(0, min(length, size - offset))
+        if content.offset != offset or len(data) != expected_bytes:
+            raise UnprovenError(
+                f"received {len(data)} bytes from {content.offset} for {expected_bytes} bytes from {offset}"
+            )
         # The checksum is of the whole object, so it proves a part only if the part is all of the object.
         if len(data) != size or content.crc32c is None:
             return data, False

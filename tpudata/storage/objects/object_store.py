@@ -85,7 +85,7 @@ class ObjectStore(Protocol):
             version: version that is read; None for the current one.
 
         Raises:
-            AbsentError: there is no such object or version.
+            AbsentError: the object or the version does not exist.
             RangeError: the part begins after the end.
             StorageError: the object is stored in a form that cannot be read.
         """
@@ -94,7 +94,7 @@ class ObjectStore(Protocol):
         """Remove an object if it is this version; any version if `version` is None, or the store has no versions.
 
         Raises:
-            AbsentError: there is no such object.
+            AbsentError: the object does not exist.
             ConflictError: the object is another version.
             UnprovenError: the object may still exist.
         """

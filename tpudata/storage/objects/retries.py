@@ -41,19 +41,19 @@ class RetryPolicy:
         return dataclasses.replace(self, limit=limit)
 
     @classmethod
-    def parse(cls, text: str, variable: str) -> RetryPolicy:
-        """Return the policy that a text sets, such as `first_wait=0.1,limit=600`; settings that are not named keep their defaults.
+    def parse(cls, settings: str, variable: str) -> RetryPolicy:
+        """Return the policy for settings such as `first_wait=0.1,limit=600`; settings that are not named keep their defaults.
 
         Args:
-            text: the settings.
-            variable: name of the environment variable that holds the text, for messages.
+            settings: the settings, separated by commas; may be empty.
+            variable: name of the environment variable that holds the settings, for messages.
 
         Raises:
-            UsageError: the text is not of this form, or has an unknown name or a value that is not a finite number above 0.
+            UsageError: a setting is not of this form, or has an unknown name or a value that is not a finite number above 0.
         """
         values = {}
         names = [field.name for field in dataclasses.fields(cls)]
-        for part in filter(None, (part.strip() for part in text.split(","))):
+        for part in filter(None, (part.strip() for part in settings.split(","))):
             name, _, value = part.partition("=")
             try:
                 values[name] = float(value)
@@ -90,7 +90,7 @@ class Retries:
             TimeLimitError: the call kept failing, and the next attempt would be after the policy's limit.
         """
         policy = self._policy()
-        began = time.monotonic()
+        began_at = time.monotonic()
         mean_wait = policy.first_wait
         while True:
             try:
@@ -98,11 +98,11 @@ class Retries:
             except Exception as error:
                 if not self._is_transient(error):
                     raise
-                failed = time.monotonic()
-                self._log_failure(error, failed, failed - began, policy)
+                failed_at = time.monotonic()
+                self._log_failure(error, failed_at, failed_at - began_at, policy)
                 # Random waits: many clients that fail together must not retry together.
                 wait = random.uniform(0, min(2 * mean_wait, policy.longest_wait))
-                if failed + wait > began + policy.limit:
+                if failed_at + wait > began_at + policy.limit:
                     raise TimeLimitError from error
             time.sleep(wait)
             mean_wait *= 2
