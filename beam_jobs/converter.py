@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # A serialised tf.train.Example, whole or in parts to be concatenated.
 Record: TypeAlias = bytes | Sequence[bytes]
+# A Summary. The interface takes any, since each converter takes only the class that its `new_summary` returns.
+OwnSummary: TypeAlias = Any
 # An input of a shard with its bytes, or a pack of inputs with their concatenated bytes, from `Converter.read`.
 Input: TypeAlias = tuple[Any, bytes]
 
@@ -31,7 +33,7 @@ class RecordColumns:
     """Features of the records that depend on the input.
 
     Attributes:
-        several_labels: whether a record has a list of classes, instead of one class.
+        several_labels: whether a record has a list of classes, which may be empty, instead of one class.
         features: schema of `Reference.features`, which records store.
         annotations: schema of annotations, in place of `features`; None without annotations.
     """
@@ -65,8 +67,8 @@ class Summary(Protocol):
 
     decoded_bytes: int
 
-    def merge(self, other: Any) -> None:
-        """Add another summary."""
+    def merge(self, other: OwnSummary) -> None:
+        """Add another summary of the same class."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; its `converted`, if any, counts re-encoded inputs by reason."""
@@ -78,30 +80,32 @@ class Converter(abc.ABC):
     @property
     @abc.abstractmethod
     def record_overhead(self) -> int:
-        """Approximate bytes of a record in a shard in addition to its content and its texts."""
+        """Approximate bytes of a record in a shard in addition to its content and to the strings that `Conversion.text_bytes`
+        estimates, such as the names of its file and its class.
+        """
 
     @abc.abstractmethod
-    def new_summary(self) -> Any:
-        """Return an empty Summary."""
+    def new_summary(self) -> Summary:
+        """Return an empty summary."""
 
     @abc.abstractmethod
-    def summary_from_json(self, value: dict[str, Any]) -> Any:
-        """Return the Summary that `Summary.to_json` wrote."""
+    def summary_from_json(self, value: dict[str, Any]) -> Summary:
+        """Return the summary that `Summary.to_json` wrote."""
 
     @abc.abstractmethod
-    def features(self, summary: Any, labels: Labels) -> tuple[Feature, ...]:
+    def features(self, summary: OwnSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema of a dataset whose records are counted in `summary`."""
 
     @abc.abstractmethod
     def records(
-        self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: RejectInput
+        self, inputs: Iterable[Input], context: ShardContext, summary: OwnSummary, reject: RejectInput
     ) -> Iterator[Record]:
         """Yield the records of a shard, which may be more or fewer than its inputs.
 
         Args:
             inputs: inputs of the shard, in order.
             context: facts about all inputs.
-            summary: counter of the records.
+            summary: the shard's Summary, to which the records are added.
             reject: called with the reference of a rejected input and its error; if it returns, the input is omitted.
         """
 
@@ -131,17 +135,17 @@ class Converter(abc.ABC):
         del context
         return {}
 
-    def counts(self, summary: Any) -> dict[str, int]:
+    def counts(self, summary: OwnSummary) -> dict[str, int]:
         """Return additional counts for the manifest; by default none."""
         del summary
         return {}
 
-    def maxima(self, summary: Any) -> dict[str, int]:
+    def maxima(self, summary: OwnSummary) -> dict[str, int]:
         """Return the length of the longest list by feature, for the features whose lists are counted; by default none are."""
         del summary
         return {}
 
-    def warnings(self, summary: Any) -> dict[str, str]:
+    def warnings(self, summary: OwnSummary) -> dict[str, str]:
         """Return warnings about the records for the user, one line each, by kind; by default none."""
         del summary
         return {}
@@ -193,14 +197,14 @@ class InputConverter(Converter):
     """Converter of each input to one record."""
 
     @abc.abstractmethod
-    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: Any) -> Record:
+    def convert(self, reference: Reference, labels: Labels, data: bytes, summary: OwnSummary) -> Record:
         """Return the record of one input.
 
         Args:
             reference: reference to the input.
             labels: classes of all inputs; empty without classes.
             data: bytes of the input.
-            summary: counter of the records; changed in place.
+            summary: the shard's Summary, to which the record is added.
 
         Raises:
             BadRecordError: the input is rejected.
@@ -211,7 +215,7 @@ class InputConverter(Converter):
         return read_references(itertools.chain.from_iterable(pack.references() for pack in packs))
 
     def records(
-        self, inputs: Iterable[Input], context: ShardContext, summary: Any, reject: RejectInput
+        self, inputs: Iterable[Input], context: ShardContext, summary: OwnSummary, reject: RejectInput
     ) -> Iterator[Record]:
         """Yield a record for each input that is not rejected."""
         convert, labels = self.convert, context.labels

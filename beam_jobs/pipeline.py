@@ -30,7 +30,7 @@ from beam_jobs.steps.duplicates.texts import KEPT, OMITTED
 from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
-from beam_jobs.steps.listing.scan_source import ScanSource
+from beam_jobs.steps.listing.scan_source import Facts, ScanSource
 from beam_jobs.steps.make_plan import estimate_splits, plan_tally
 from beam_jobs.steps.spread import Spread
 from beam_jobs.steps.write_dataset import WriteDataset
@@ -184,13 +184,17 @@ def _make_side_inputs(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
     return () if side is None else (AsSingleton(side),)
 
 
-def _apply_facts(facts: Any, conversion: Conversion) -> Source:
-    """Return the conversion's source with the schema that its scan found; raise what `Conversion.scan_here` raises."""
+def _apply_facts(facts: Facts, conversion: Conversion) -> Source:
+    """Return the conversion's source with the schema of the merged `facts` of its scan.
+
+    Raises what `Conversion.replace_source` raises.
+    """
     assert isinstance(conversion.source, ScannedSource)
+    # `replace_source` also checks the options and the dataset to append to; only the source is needed here.
     return conversion.replace_source(conversion.source.apply_scans(facts)).source
 
 
-def _find_first_blocks(facts: Any) -> dict[int, int]:
+def _find_first_blocks(facts: Facts) -> dict[int, int]:
     """Return, by index of a scanned file, the number of blocks of the files before it."""
     first_blocks: dict[int, int] = facts.first_blocks()
     return first_blocks

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_jobs.converter import Converter, ShardContext
+from beam_jobs.converter import Converter, ShardContext, Summary
 from beam_jobs.output.folder import reject_another_run
 from beam_jobs.output.rejects import list_listing_rejects
 from beam_jobs.output.removal import remove_temporary_files
@@ -42,7 +42,7 @@ class _Totals(NamedTuple):
         files: the shards and their other files.
     """
 
-    summary: Any
+    summary: Summary
     shards: dict[str, list[Shard]]
     decoded_bytes: dict[str, int]
     rejected: Counter[str]
@@ -162,7 +162,7 @@ class WriteMetadata(LimitedStep):
             self._reject_another_append(self._base.manifest, manifest)
         written_files += self._write_files(converter.files(context))
         if self._base is not None:
-            # Compared with the folder, too, before the manifest lists them together with the new shards.
+            # Also compared with the folder before the manifest lists them together with the new shards.
             base_shards = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in base_shards)
         check_claim(output, self._claim)

@@ -18,10 +18,12 @@ from beam_jobs.steps.listing.scan_source import ScannedParts
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
-# Name of the side output: InputCounts of ignored files and notes.
+# Name of the side output: InputCounts of ignored files, and of notes, which are facts about the input that become warnings.
 SKIPPED = "skipped"
+# A unit of a source, of the type that the source's `units` yields: each source has its own.
+Unit: TypeAlias = Any
 # Units that one worker lists one after the other, each with its index; with --no-shuffle, the index decides the order of records.
-Units: TypeAlias = list[tuple[int, Any]]
+Units: TypeAlias = list[tuple[int, Unit]]
 
 
 class ListUnits(beam.PTransform):  # type: ignore[misc]
@@ -49,7 +51,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Any]]:
+def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Unit]]:
     """Yield all units of a source, each with its index.
 
     Args:
@@ -96,7 +98,7 @@ class _SplitParts(LimitedStep):
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
-            indexed_units: Iterable[tuple[int, Any]] = enumerate_units(source, ignored)
+            indexed_units: Iterable[tuple[int, Unit]] = enumerate_units(source, ignored)
         else:
             # This is a shuffle, in which the order of units does not matter, so all have the index 0.
             indexed_units = ((0, unit) for part in parts for unit in list_units(source, part, ignored))

@@ -24,7 +24,9 @@ from tpudata.storage import held_request_limits
 
 _FACTS, _KEYS = "facts", "keys"
 # Rows whose keys a worker holds back, so that a group gets some hundreds of them at a time.
-_HELD_ROWS = 1 << 16
+_MAX_HELD_ROWS = 1 << 16
+# Facts about rows, of the class that the source's `no_facts` returns: each source has its own. Their `merge` adds those of others.
+Facts: TypeAlias = Any
 # Parts of the scanned source: (index of the part of the input that has it, its index in that part, the part).
 ScannedParts: TypeAlias = list[tuple[int, int, Any]]
 
@@ -39,7 +41,7 @@ class ScanOutputs(NamedTuple):
     """
 
     parts: PCollection[ScannedParts]
-    facts: PCollection[Any]
+    facts: PCollection[Facts]
     checked: PCollection[InputCounts]
 
 
@@ -129,7 +131,7 @@ class _Scan(LimitedStep):
             scan = self._source.scan(part_index, part)
             for index_in_part, scanned_part in enumerate(scan.parts()):
                 yield part_index, index_in_part, scanned_part
-                if scan.held_count >= _HELD_ROWS:
+                if scan.held_count >= _MAX_HELD_ROWS:
                     side_outputs += _tag_groups(scan)
             side_outputs += _tag_groups(scan)
             side_outputs.append(TaggedOutput(_FACTS, scan.facts))
@@ -146,20 +148,20 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
         super().__init__()
         self._source = source
 
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> Facts:
         return self._source.no_facts()
 
-    def add_input(self, total: Any, facts: Any) -> Any:
+    def add_input(self, total: Facts, facts: Facts) -> Facts:
         total.merge(facts)
         return total
 
-    def merge_accumulators(self, parts: Iterable[Any]) -> Any:
+    def merge_accumulators(self, totals: Iterable[Facts]) -> Facts:
         total = self._source.no_facts()
-        for facts in parts:
+        for facts in totals:
             total.merge(facts)
         return total
 
-    def extract_output(self, total: Any) -> Any:
+    def extract_output(self, total: Facts) -> Facts:
         return total
 
 
@@ -171,7 +173,7 @@ def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
         yield repeat
 
 
-def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Any) -> InputCounts:
+def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Facts) -> InputCounts:
     """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
     if repeats:
         # The first one by order, so that the message does not depend on the workers.
