@@ -47,10 +47,10 @@ from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 # Splits that names of folders and files may stand for: train, validation and test.
-_NAMED_SPLITS = 3
+_MAX_NAMED_SPLITS = 3
 _PLAN_DELAY_SECONDS = 2.0
 # More units than this occupy every worker of a machine, so more are not counted.
-_COUNTED_UNITS = 1024
+_MAX_COUNTED_UNITS = 1024
 
 
 def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
@@ -105,7 +105,7 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
     Raises:
         TpudataError: the input or the output is invalid, or a record was rejected.
     """
-    options, launch = conversion.options.apply_engine_limits(local=is_local(beam_options)), launch or Launch()
+    options, launch = conversion.options.apply_engine_limits(is_local=is_local(beam_options)), launch or Launch()
     if problem := describe_network_problem(beam_options):
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
@@ -176,8 +176,8 @@ def _count_max_parts(conversion: Conversion) -> int | None:
         return None
     # --num-shards counts the shards of each split. Without shares, the input's folders may name up to three splits. Units are
     # counted only up to a number that occupies every worker of a machine.
-    split_count = _NAMED_SPLITS if options.split is None else len(options.split.shares)
-    unit_count = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _COUNTED_UNITS))
+    split_count = _MAX_NAMED_SPLITS if options.split is None else len(options.split.shares)
+    unit_count = sum(1 for _ in itertools.islice(enumerate_units(conversion.source, []), _MAX_COUNTED_UNITS))
     return max(unit_count, options.num_shards * split_count)
 
 
@@ -186,7 +186,11 @@ def _append(
 ) -> AppendResult | None:
     """Run a conversion of the inputs that the dataset lacks, and return its result; None if the job is detached.
 
-    The arguments are those of `_convert_with_claim`.
+    Args:
+        conversion: the conversion, with its claim.
+        pipeline: the empty pipeline of the job.
+        job: the job, which is not started yet.
+        beam_options: options of the pipeline.
     """
     output = conversion.options.output
     base = _open_base(conversion)
@@ -239,7 +243,7 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
             options.output,
             options.compression,
             conversion.features(),
-            labelled=conversion.source.has_classes,
+            has_classes=conversion.source.has_classes,
             files=conversion.files,
         )
     reject_strays(options.output, shard_names)
@@ -250,7 +254,11 @@ def _run(
 ) -> PipelineResult | None:
     """Build and run the pipeline, and delete its temporary files if it fails; return None if the job is detached.
 
-    The arguments are those of `_convert_with_claim`.
+    Args:
+        conversion: the conversion, with its claim.
+        pipeline: the empty pipeline of the job.
+        job: the job, which is not started yet.
+        beam_options: options of the pipeline.
     """
     output, claim = conversion.options.output, conversion.claim
     with progress_bar(job.launch.draws_bar and is_local(beam_options)) as progress:

@@ -14,18 +14,18 @@ from tpudata.format.layout import REJECTS_FOLDER
 _NUMBERS = (1, 2, 3, 4)
 
 
-def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False) -> str:
+def format_plan(plan: Plan, input_noun: str = "file", *, has_duplicates: bool = False) -> str:
     """Return the shards of a plan as text, with a line for every split.
 
     Args:
         plan: plan whose shards are described.
-        unit: the word for an input, such as `"document"`.
+        input_noun: the word for an input, such as `"document"`.
         has_duplicates: whether the plan counts duplicates, which the run will omit.
     """
     if not plan.splits:
         return "nothing new: 0 records would be added"
     # A plan counts inputs. A file becomes one record, but a document may become several, or a part of one.
-    rows = [("split", "records" if unit == "file" else f"{unit}s", "shards", "bytes", "about each")]
+    rows = [("split", "records" if input_noun == "file" else f"{input_noun}s", "shards", "bytes", "about each")]
     for name, split in plan.splits.items():
         size = split.estimated_bytes
         rows.append(
@@ -37,7 +37,7 @@ def format_plan(plan: Plan, unit: str = "file", *, has_duplicates: bool = False)
                 bytes_text(size // split.count),
             )
         )
-    first_line = f"{count_text(plan.input_count, unit)}, {bytes_text(plan.bytes)}"
+    first_line = f"{count_text(plan.input_count, input_noun)}, {bytes_text(plan.bytes)}"
     notes = ["including duplicates: --dedup finds them when it has read all documents"] if has_duplicates else []
     return "\n".join([first_line, table(rows, right=_NUMBERS), *warning_texts(plan.warnings), *notes])
 
@@ -105,7 +105,7 @@ def _format_counts(
         rejected: number of rejected inputs by reason.
         ignored_count: number of ignored files.
         converted: number of re-encoded inputs by reason.
-        why_ignored: as for `format_result`.
+        why_ignored: reason for ignored files, printed after their number; empty if it is their names.
     """
     lines = []
     if rejected:

@@ -49,13 +49,13 @@ class SpoolExamples(LimitedStep):
         self._options = options
         self._rules = rules
         self._spool: SpoolFile | None = None
-        self._held: list[Reference] = []
+        self._held_references: list[Reference] = []
         self._summary = ExampleSummary()
 
     def start_bundle(self) -> None:
         """Begin a bundle; discard what a failed bundle has left."""
         self.teardown()
-        self._held = []
+        self._held_references = []
         self._summary = ExampleSummary()
 
     @holds_limits
@@ -67,16 +67,16 @@ class SpoolExamples(LimitedStep):
             claim: the claim on the output; a side input, so that nothing is written before the claim is taken.
         """
         try:
-            self._held.append(self._spool_example(element))
+            self._held_references.append(self._spool_example(element))
         except BaseException as error:
             # Beam discards the bundle, and with it the references to the file.
             self.teardown()
             if isinstance(error, TpudataError):
-                # Another attempt would fail, too.
+                # Another attempt would also fail.
                 drop_pipeline_claim(self._options.output, claim)
             raise
-        if len(self._held) >= PACK_REFERENCES:
-            references, self._held = self._held, []
+        if len(self._held_references) >= PACK_REFERENCES:
+            references, self._held_references = self._held_references, []
             yield from self._pack(references)
 
     @holds_limits
@@ -85,7 +85,7 @@ class SpoolExamples(LimitedStep):
         if self._spool is not None:
             self._spool.finish()
             self._spool = None
-        references, self._held = self._held, []
+        references, self._held_references = self._held_references, []
         # Beam requires a window for elements that are yielded after the last element of a bundle.
         yield from put_in_global_window([*self._pack(references), TaggedOutput(SCHEMA, self._summary)])
 
@@ -174,7 +174,7 @@ class SpoolExamples(LimitedStep):
 
 
 def _open_spool_file(folder: str) -> SpoolFile:
-    """Return a new spool file of a unique name in the output folder; the prefix of its name marks it as unfinished."""
+    """Return a new spool file with a unique name in the output folder; the prefix of its name marks it as unfinished."""
     storage = storage_for(folder)
     return SpoolFile(storage.join(folder, f"{TEMPORARY_PREFIX}spool-{uuid.uuid4().hex}"))
 

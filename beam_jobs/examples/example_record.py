@@ -1,4 +1,4 @@
-"""The payload of references to a user's examples: serialised records."""
+"""The kind of bytes that references to a user's examples point to: serialised records."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class ExampleRecord(Payload):
 
 @functools.lru_cache(maxsize=4096)
 def make_example_record(signature: str, *, is_keyed: bool) -> ExampleRecord:
-    """Return the payload of a reference; cached, so that references share one object."""
+    """Return the kind of a reference's bytes; cached, so that references share one object."""
     return ExampleRecord(signature, is_keyed)

@@ -47,7 +47,7 @@ class ExampleSummary:
     _last_signature: str = dataclasses.field(default="", compare=False)
 
     def add(self, signature: str, key: str, size: int) -> None:
-        """Count one record.
+        """Count one record, and merge its features into the schema.
 
         Args:
             signature: signature of the record.

@@ -88,7 +88,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         shards_multiple_of: the number of shards of every split is a multiple of this number.
         seed: seed of the shuffled order.
         compression: compression of the shards: None or `"gzip"`.
-        dali_index: whether shards get an index for NVIDIA DALI, too.
+        dali_index: whether shards also get an index for NVIDIA DALI.
         resume: whether to continue a killed run: keep its finished shards, write the rest.
         overwrite: whether to replace the dataset in the output; the files of its manifest are removed when the pipeline runs.
 
@@ -159,7 +159,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
                 "WriteTFRecordShards: the PCollection is unbounded, and the shards depend on all examples. Pass a bounded one."
             )
         pipeline = examples.pipeline
-        options = _limit_options(self._options, local=is_in_process(type(pipeline.runner).__name__))
+        options = _limit_options(self._options, is_local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
         # Checked when the pipeline is built, before it spends hours; existing files stay as they are until the plan is made.
         check_unclaimed(options.output)
@@ -197,10 +197,10 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         return spooled.packs | WriteDataset(spec, plan, context, counts)
 
 
-def _limit_options(options: ConvertOptions, *, local: bool) -> ConvertOptions:
+def _limit_options(options: ConvertOptions, *, is_local: bool) -> ConvertOptions:
     """Return the options with limits of storage requests: those of the runner's engine, or of this process for local runners."""
-    if not local:
-        return options.apply_engine_limits(local=False)
+    if not is_local:
+        return options.apply_engine_limits(is_local=False)
     limits = request_limits()
     return dataclasses.replace(options, read_threads=limits.read_threads, retry_seconds=limits.retry_seconds)
 
@@ -213,7 +213,7 @@ def _take_claim(output: str, claim: Claim) -> Claim:
 
 def _make_plan(
     tally: Tally,
-    parts: list[ExampleSummary],
+    summaries: list[ExampleSummary],
     options: ConvertOptions,
     converter: ExampleConverter,
     labels: Labels,
@@ -226,7 +226,7 @@ def _make_plan(
 
     Args:
         tally: tally of all examples.
-        parts: summaries of the bundles.
+        summaries: summaries of the bundles.
         options: options of the conversion.
         converter: converter of the examples.
         labels: classes of the examples; empty without classes.
@@ -239,17 +239,17 @@ def _make_plan(
                 f"WriteTFRecordShards({options.output!r}): no examples, the PCollection is empty. Check"
                 " the steps before."
             )
-        summary = ExampleSummary()
-        for part in parts:
-            summary.merge(part)
-        features = converter.features(summary, labels)
+        total = ExampleSummary()
+        for summary in summaries:
+            total.merge(summary)
+        features = converter.features(total, labels)
         plan = dataclasses.replace(
             make_plan(tally, ratios={}, options=options, overhead=0), suffix=choose_suffix(options)
         )
         storage = storage_for(options.output)
         if storage.stat(storage.join(options.output, MANIFEST_NAME)) is not None:
             if options.overwrite:
-                reject_foreign_metadata(options.output, options.compression, features, labelled=bool(labels.names))
+                reject_foreign_metadata(options.output, options.compression, features, has_classes=bool(labels.names))
                 remove_dataset(options.output)
             else:
                 reject_another_dataset(options.output, options.deciding_options(), plan.fingerprint)

@@ -196,9 +196,9 @@ class ConvertOptions:
             limits = dataclasses.replace(limits, retry_seconds=self.retry_seconds)
         return limits
 
-    def apply_engine_limits(self, *, local: bool) -> ConvertOptions:
+    def apply_engine_limits(self, *, is_local: bool) -> ConvertOptions:
         """Return the options with limits that are None set to those of the local runner, or of an engine with many workers."""
-        default = LOCAL_REQUESTS if local else REMOTE_REQUESTS
+        default = LOCAL_REQUESTS if is_local else REMOTE_REQUESTS
         return dataclasses.replace(
             self,
             read_threads=default.read_threads if self.read_threads is None else self.read_threads,

@@ -120,9 +120,9 @@ class Budget:
             raise UsageError(f"{text!r}: not a limit (expected a count such as 100 or a share such as 0.5%)")
         return cls(share=number / 100) if is_percentage else cls(count=int(number))
 
-    def allows(self, rejected: int, records: int) -> bool:
-        """Return whether `rejected` bad records are tolerated among `records`, which include them."""
-        return rejected <= (self.count if self.count is not None else (self.share or 0) * records)
+    def allows(self, rejected_count: int, record_count: int) -> bool:
+        """Return whether `rejected_count` bad records are tolerated among `record_count` records, which include them."""
+        return rejected_count <= (self.count if self.count is not None else (self.share or 0) * record_count)
 
     def __str__(self) -> str:
         return str(self.count) if self.count is not None else f"{float((self.share or 0) * 100):g}%"

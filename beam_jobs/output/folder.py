@@ -34,7 +34,13 @@ _METADATA = (LABELS_NAME, *tfds.NAMES)
 
 
 class OutputContents(enum.Enum):
-    """Content of an output folder before a job starts."""
+    """Content of an output folder before a job starts.
+
+    Attributes:
+        NOTHING: the folder does not exist, or has nothing but unfinished files.
+        PARTS: files of a killed run, without a manifest.
+        DATASET: a complete dataset, with a manifest.
+    """
 
     NOTHING = enum.auto()
     PARTS = enum.auto()
@@ -175,7 +181,7 @@ def reject_strays(output: str, names: Collection[str]) -> None:
 
 
 def reject_foreign_metadata(
-    output: str, compression: str | None, features: Iterable[Feature], *, labelled: bool, files: Collection[str] = ()
+    output: str, compression: str | None, features: Iterable[Feature], *, has_classes: bool, files: Collection[str] = ()
 ) -> None:
     """Raise OutputError if a new dataset would replace a file that does not belong to the dataset in the folder.
 
@@ -183,12 +189,12 @@ def reject_foreign_metadata(
         output: a folder with a complete dataset, which is to be overwritten.
         compression: compression of the new dataset.
         features: features of the new records.
-        labelled: whether the new dataset has classes.
+        has_classes: whether the new dataset has classes.
         files: names of the additional files of the new dataset.
     """
     storage = storage_for(output)
     old_names = list_metadata(read_manifest(output))
-    for name in (*planned_metadata_names(compression, features, labelled=labelled), *files):
+    for name in (*planned_metadata_names(compression, features, labelled=has_classes), *files):
         if name not in old_names and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
                 f"--overwrite: {output} has {name}, which does not belong to its dataset, and the new one has a file of this name."

@@ -17,8 +17,8 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 def give_up(output: str, claim: Claim | None) -> None:
     """Remove the unfinished files of a run that has failed for good.
 
-    If its claim is a pipeline's, remove that too: the last step, which would do so, will not run. Does nothing if another run has
-    taken over the output.
+    If its claim is a pipeline's, also remove the claim: the last step, which would do so, will not run. Does nothing if another run
+    has taken over the output.
 
     Args:
         output: path of the output folder.

@@ -140,7 +140,14 @@ def _plan_with_warnings(
 ) -> Plan:
     """Return the plan of a conversion or an append, with the suffix of its shards and its warnings.
 
-    The arguments are those of `plan_tally`.
+    Args:
+        tally: sizes of the listed inputs.
+        ratios: by split, the estimated ratio of the bytes of content in a shard to those in the input.
+        options: options for the size and number of shards.
+        overhead: bytes that a record takes in a shard besides its content and its texts.
+        base: the dataset that is appended to, or None.
+        inputs: counts of classes, duplicates and rejected inputs.
+        facts: facts about the input that are known before it is listed.
 
     Raises:
         SourceError: there is nothing to convert, or the source needs classes and no record has one.

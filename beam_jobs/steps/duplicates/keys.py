@@ -20,7 +20,7 @@ from tpudata.errors import SourceError
 
 _GROUPS = 256
 # References that a worker holds back, so that a pack for each group has some hundreds of them.
-_HELD_REFERENCES = 1 << 16
+_MAX_HELD_REFERENCES = 1 << 16
 
 
 class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
@@ -40,15 +40,15 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
     """Yields (group, pack) of references grouped by key, holding them back until the packs are large enough."""
 
     def start_bundle(self) -> None:
-        self._held: list[Pack] = []
+        self._held_packs: list[Pack] = []
         self._count = 0
 
     def process(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Hold back the keys and paths of a pack, and release all packs once they have many references."""
         pack = Pack.from_bytes(data).keep_keys_and_paths()
-        self._held.append(pack)
+        self._held_packs.append(pack)
         self._count += len(pack.keys)
-        if self._count >= _HELD_REFERENCES:
+        if self._count >= _MAX_HELD_REFERENCES:
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -56,7 +56,7 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 
     def _release(self) -> Iterator[tuple[int, bytes]]:
         """Yield the references held back, a pack for each group of keys, and hold nothing back."""
-        batch, self._held, self._count = self._held, [], 0
+        batch, self._held_packs, self._count = self._held_packs, [], 0
         if batch:
             pack = Pack.join(batch)
             groups = key_digests(pack.keys)[:, 0] % np.uint64(_GROUPS)

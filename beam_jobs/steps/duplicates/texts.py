@@ -31,7 +31,7 @@ DIGEST_BYTES = 16
 KEPT, OMITTED = "kept", "omitted"
 _GROUPS = 256
 # Documents that a worker holds back, so that an element for each group has some hundreds of them.
-HELD_DOCUMENTS = 1 << 16
+MAX_HELD_DOCUMENTS = 1 << 16
 
 
 class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
@@ -47,7 +47,7 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
     """
 
     def __init__(
-        self, options: TextOptions, limits: RequestLimits, *, max_held_documents: int = HELD_DOCUMENTS
+        self, options: TextOptions, limits: RequestLimits, *, max_held_documents: int = MAX_HELD_DOCUMENTS
     ) -> None:
         super().__init__()
         self._options = options

@@ -41,14 +41,14 @@ class FinishedShard:
 
 
 def find_finished(
-    output: str, name: str, inputs: str, *, compression: str | None, needs_keys: bool
+    output: str, name: str, digest: str, *, compression: str | None, needs_keys: bool
 ) -> FinishedShard | None:
     """Return the finished shard with a name; None unless it is whole and was made from the same inputs.
 
     Args:
         output: folder of the dataset.
         name: the shard's file name.
-        inputs: digest of everything that decides the shard's bytes, from `write_shards.py`.
+        digest: digest of everything that decides the shard's bytes, from `write_shards.py`.
         compression: compression that the shard must have; None for no compression.
         needs_keys: whether the shard must have a file of keys.
     """
@@ -64,7 +64,7 @@ def find_finished(
         return None
     # Only some stores report a checksum.
     indexed_facts = index.shard_bytes, index.compression, index.summary.get(INPUTS)
-    if indexed_facts != (shard.size, compression, inputs) or shard.crc32c not in (None, index.shard_crc32c):
+    if indexed_facts != (shard.size, compression, digest) or shard.crc32c not in (None, index.shard_crc32c):
         return None
     files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
     rejects = storage.stat(storage.join(output, rejects_name(name)))

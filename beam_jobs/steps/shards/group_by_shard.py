@@ -24,7 +24,7 @@ ShardKey = tuple[str, int]
 # (split, number) of a run of neighbouring shards.
 _RunKey = tuple[str, int]
 # References that a worker holds back: a number for each run of shards, so that packs are worth their overhead, between two bounds.
-_RUN_REFERENCES, _FEWEST_HELD, _MAX_HELD = 256, 1 << 16, 1 << 18
+_RUN_REFERENCES, _MIN_HELD, _MAX_HELD = 256, 1 << 16, 1 << 18
 
 
 class GroupByShard(beam.PTransform):  # type: ignore[misc]
@@ -54,7 +54,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
 
     def start_bundle(self) -> None:
         """Begin a bundle: hold no references back; `process` sets the plan."""
-        self._held: dict[str, list[Pack]] = defaultdict(list)
+        self._held_packs: dict[str, list[Pack]] = defaultdict(list)
         self._count = 0
         self._plan: Plan | None = None
 
@@ -63,11 +63,11 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
         # For `finish_bundle`, which gets no side inputs.
         self._plan = plan
         for split, part in Pack.from_bytes(references).group_by_split():
-            self._held[split].append(part)
+            self._held_packs[split].append(part)
             self._count += len(part.keys)
-        # About the number of runs: each split is rounded down, and `_FEWEST_HELD` is enough for a few.
+        # About the number of runs: each split is rounded down, and `_MIN_HELD` is enough for a few.
         run_count = sum(split.count // split.group_width for split in plan.splits.values())
-        if self._count >= min(_MAX_HELD, max(_FEWEST_HELD, _RUN_REFERENCES * run_count)):
+        if self._count >= min(_MAX_HELD, max(_MIN_HELD, _RUN_REFERENCES * run_count)):
             yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -77,7 +77,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
 
     def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Yield the references held back, a pack for each run of shards, and hold nothing back."""
-        packs_by_split, self._held, self._count = self._held, defaultdict(list), 0
+        packs_by_split, self._held_packs, self._count = self._held_packs, defaultdict(list), 0
         for split, packs in packs_by_split.items():
             # Joined first, since a single pack of 4,096 has only a few references for each of a thousand runs.
             pack, split_plan = Pack.join(packs), plan.splits[split]

@@ -21,7 +21,7 @@ class ShardConversion:
         packs: references to its inputs, in order.
         converter: converter that makes the records.
         context: facts about all inputs.
-        skip: whether bad inputs are rejected; otherwise the first one ends the run.
+        skips_bad_inputs: whether bad inputs are rejected; otherwise the first one ends the run.
         progress: gets the bytes of each input.
 
     Attributes:
@@ -39,7 +39,7 @@ class ShardConversion:
         converter: Converter,
         context: ShardContext,
         *,
-        skip: bool,
+        skips_bad_inputs: bool,
         progress: ProgressReport,
     ) -> None:
         self.summary = converter.new_summary()
@@ -50,7 +50,7 @@ class ShardConversion:
         self._packs = packs
         self._converter = converter
         self._context = context
-        self._skip = skip
+        self._skips_bad_inputs = skips_bad_inputs
         self._progress = progress
         self._errors: dict[str, BadRecordError] = {}
 
@@ -78,7 +78,7 @@ class ShardConversion:
 
     def _reject(self, reference: Reference, error: BadRecordError) -> None:
         """Raise the error of a bad input, or keep it for `_collect_rejects` if bad inputs are skipped."""
-        if not self._skip:
+        if not self._skips_bad_inputs:
             raise error
         self._errors[reference.key] = error
 

@@ -99,8 +99,8 @@ class WriteShards(LimitedStep):
         super().__init__(spec.options.request_limits)
         self._spec = spec
         self._output = spec.options.output
-        self._skip = spec.options.on_bad_record == SKIP
-        self._resume = spec.options.resume or spec.options.append
+        self._skips_bad_inputs = spec.options.on_bad_record == SKIP
+        self._resumes = spec.options.resume or spec.options.append
         self._progress = progress or ProgressReport(None)
         self._records_written = Metrics.counter("tpudata", "records")
         self._records_rejected = Metrics.counter("tpudata", "rejected")
@@ -115,22 +115,22 @@ class WriteShards(LimitedStep):
         """Write one shard, unless a killed run has finished it."""
         inputs = self._collect_inputs(element, plan, context)
         check_claim(self._output, self._spec.claim)
-        result = self._keep_finished(inputs) if self._resume else None
+        result = self._keep_finished(inputs) if self._resumes else None
         yield tuple(result or self._write(inputs, context))
 
     def _collect_inputs(self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext) -> _Inputs:
         """Return the inputs of a shard.
 
         Raises:
-            SourceError: two inputs have the same key, and their payload does not allow it. The run has failed for good, so its
-                temporary files are removed.
+            SourceError: two inputs have the same key, and the kind of their bytes does not allow it. The run has failed for good,
+                so its temporary files are removed.
         """
         (split, number), serialized_packs = element
         packs = list(map(Pack.from_bytes, serialized_packs))
         try:
             _check_duplicates(packs)
         except SourceError:
-            # A retry fails, too, so delete the temporary shards, which may be as large as the dataset.
+            # A retry also fails, so delete the temporary shards, which may be as large as the dataset.
             give_up(self._output, self._spec.claim)
             raise
         name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
@@ -141,14 +141,14 @@ class WriteShards(LimitedStep):
     def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
         """Return the result of a shard that a killed run has finished; None if it has to be written.
 
-        Writes or removes its index for DALI, too.
+        Also writes or removes its index for DALI.
         """
         name, spec = inputs.name, self._spec
         finished = find_finished(
             self._output, name, inputs.digest, compression=spec.options.compression, needs_keys=spec.stores_keys
         )
         # If bad inputs are no longer skipped, they are read again, so that the first one is reported.
-        if finished is not None and finished.rejected and not self._skip:
+        if finished is not None and finished.rejected and not self._skips_bad_inputs:
             finished = None
         index = None if finished is None else finished.index
         # Also if the shard is written again: a killed run may have left an index for DALI that this run does not write.
@@ -169,7 +169,7 @@ class WriteShards(LimitedStep):
             inputs.packs,
             self._spec.converter.apply_context(context),
             context,
-            skip=self._skip,
+            skips_bad_inputs=self._skips_bad_inputs,
             progress=self._progress,
         )
         records = conversion.records()
@@ -177,7 +177,7 @@ class WriteShards(LimitedStep):
         if first is None:
             return self._finish_without_shard(inputs, conversion)
         # A run that began with an empty folder and skips nothing has no rejects; looking for them costs an object store a request.
-        may_have_rejects = self._skip or self._resume
+        may_have_rejects = self._skips_bad_inputs or self._resumes
         if may_have_rejects:
             conversion.rejects.remove_without_shard(self._output)
         files: tuple[WrittenFile, ...]
@@ -194,9 +194,9 @@ class WriteShards(LimitedStep):
             compression=self._spec.options.compression,
             dali_index=self._spec.has_dali_index,
             # Without --resume the folder was empty, so a shard of this name is another run's, or of an earlier attempt.
-            replace=self._resume,
+            replace=self._resumes,
         )
-        # These may follow the index: a resumed run keeps a shard only if its rejects and keys exist, too.
+        # These may follow the index: a resumed run keeps a shard only if its rejects and keys also exist.
         if may_have_rejects:
             files += conversion.rejects.write(self._output)
         if self._spec.stores_keys:
@@ -238,13 +238,15 @@ class WriteShards(LimitedStep):
         """Write the file of a shard's keys; `name` is the file name of the shard."""
         storage = storage_for(self._output)
         data = keys.to_bytes()
-        with storage.create(storage.join(self._output, keys_name(name)), replace=self._resume) as file:
+        with storage.create(storage.join(self._output, keys_name(name)), replace=self._resumes) as file:
             file.write(data)
         return WrittenFile.of(keys_name(name), data)
 
 
 def _check_duplicates(packs: Sequence[Pack]) -> None:
-    """Raise SourceError if two neighbouring references have the same key, unless the payload of the second one allows it."""
+    """Raise SourceError if two neighbouring references have the same key, unless the payload of the second one, the kind of its
+    bytes, allows it.
+    """
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():
