@@ -140,7 +140,12 @@ def _convert_datasets(
 ) -> Conversion:
     """Return the conversion of datasets into one; raise UsageError if an option does not fit them.
 
-    The arguments are those of `reshard_conversion`; `input_parts` are the datasets at the inputs.
+    Args:
+        options: options of the output and its shards; `input` names the inputs for messages and the manifest.
+        inputs: paths of the datasets.
+        input_parts: the datasets at the inputs.
+        reshard_options: options for the stored records.
+        keeps_compression: whether shards are compressed as the datasets are, instead of by the options.
     """
     _reject_foreign_options(reshard_options, input_parts.datasets[0].path)
     merged = MergedDatasets.merge(input_parts.datasets, reshard_options)
@@ -169,7 +174,7 @@ def _convert_datasets(
         carried=merged.sum_counts(reshard_options.take),
         converted_before=merged.count_converted(),
         list_maxima=merged.join_maxima(),
-        tokenizer=merged.tokenizer,
+        tokenizer=merged.tokenizer_paths,
     )
     origins = [
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
@@ -191,7 +196,7 @@ def _convert_datasets(
         converter,
         merged.layout,
         {**merged.options, **deciding_options, "reshard": {**stored_options(reshard_options), "inputs": origins}},
-        tuple(name for name, _ in merged.tokenizer),
+        tuple(name for name, _ in merged.tokenizer_paths),
     )
 
 
@@ -226,7 +231,11 @@ def _convert_files(
 ) -> Conversion:
     """Return the conversion of other programs' TFRecords, whose schema is inferred or declared.
 
-    The arguments are those of `reshard_conversion`; `input_parts` are the files at the inputs.
+    Args:
+        options: options of the output and its shards; `input` names the inputs for messages and the manifest.
+        inputs: paths of the files, of folders of files, or patterns.
+        input_parts: the files at the inputs.
+        reshard_options: options for the stored records.
 
     Raises:
         UsageError: an option does not fit the records.

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from beam_jobs.converter import InputConverter
+from beam_jobs.converter import InputConverter, ShardContext
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
@@ -72,7 +72,7 @@ class FrameConverter(InputConverter):
         Raises:
             BadRecordError: the frame is cut, or its length or a checksum is wrong.
         """
-        # The offset of a spooled record is in the spool, so messages name its key, too.
+        # The offset of a spooled record is in the spool, so messages also name its key.
         path = reference.origin if reference.spool else reference.path
         return remove_frame(frame, path, reference.offset)
 
@@ -163,7 +163,7 @@ class DatasetConverter(FrameConverter):
         del fields["list_maxima"]
         return {**fields, "tokenizer": files[0] if len(files) == 1 else files or None}
 
-    def files(self, context: Any) -> dict[str, bytes]:
+    def files(self, context: ShardContext) -> dict[str, bytes]:
         """Return the tokenizer's files."""
         del context
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
@@ -277,7 +277,7 @@ def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> 
 
     Args:
         compression: compression of the shards, None or "gzip".
-        references: a random sample of all records; if none of them can be read, the ratio is 1.0, too.
+        references: a random sample of all records; if none of them can be read, the ratio is also 1.0.
     """
     if compression is None:
         return 1.0

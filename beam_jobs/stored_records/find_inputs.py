@@ -13,7 +13,7 @@ from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
 # Files that are searched for the first records, which show the types of features.
-_FIRST_FILES = 100
+_MAX_FIRST_FILES = 100
 
 
 class StoredInputs(NamedTuple):
@@ -61,7 +61,7 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> StoredInput
             " two."
         )
     files = list_stored_files(paths, datasets, take)
-    first_files = tuple(itertools.islice(files, _FIRST_FILES))
+    first_files = tuple(itertools.islice(files, _MAX_FIRST_FILES))
     # The iterator `files` goes on after the first files.
     splits = frozenset(file.split for file in itertools.chain(first_files, files))
     for split in take or ():

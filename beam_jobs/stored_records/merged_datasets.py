@@ -79,7 +79,7 @@ class MergedDatasets:
         return _find_label_offset(self.datasets[0])
 
     @property
-    def tokenizer(self) -> tuple[tuple[str, str], ...]:
+    def tokenizer_paths(self) -> tuple[tuple[str, str], ...]:
         """(name, path) of each of the tokenizer's files; empty without a tokenizer."""
         # All datasets have the same tokenizer.
         dataset = self.datasets[0]

@@ -44,7 +44,7 @@ class StoredFile(NamedTuple):
 
     @property
     def payload(self) -> StoredRecord:
-        """Payload of references to its records."""
+        """Kind of the bytes that references to its records point to."""
         return StoredRecord(self.dataset, self.split, None if self.shard is None else self.shard.crc32c)
 
 

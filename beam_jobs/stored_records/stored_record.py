@@ -1,4 +1,4 @@
-"""The payload of references to stored records."""
+"""The kind of bytes that references to stored records point to: frames."""
 
 from __future__ import annotations
 

@@ -66,12 +66,12 @@ class FirstRecords(NamedTuple):
             f"{files[0].path}: no TFRecords here or in the files after it, by their first bytes. Name files of TFRecords."
         )
 
-    def find_layout(self, arrays: set[str]) -> str:
-        """Return the name of the layout of the records; `arrays` has the names of features that are declared as arrays."""
+    def find_layout(self, array_names: set[str]) -> str:
+        """Return the name of the layout of the records; `array_names` names the features that are declared as arrays."""
         if "image/encoded" in self.images:
             return "imagenet"
         # Raw if all features that models are fed in layout raw are arrays.
-        return "raw" if set(FED_BY_LAYOUT["raw"]) <= arrays else _EXAMPLES
+        return "raw" if set(FED_BY_LAYOUT["raw"]) <= array_names else _EXAMPLES
 
     def find_label(self, requested: str | None) -> str:
         """Return the name of the feature that holds the class: `requested`, or else a usual one; UsageError if no record has it."""

@@ -196,7 +196,7 @@ def holds_image(values: Value) -> bool:
 
 
 def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of an image in one record, and its bytes as a tensor, 0 if there are no values.
+    """Return the statistics of an image in one record, and the number of bytes that it takes as a tensor, 0 without a value.
 
     Raises:
         ValueError: there are several values, or the value is neither JPEG nor PNG.
@@ -229,7 +229,7 @@ def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
 
 
 def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of a label map in one record, and its bytes as a tensor, 0 if there are no values.
+    """Return the statistics of a label map in one record, and the number of bytes that it takes as a tensor, 0 without a value.
 
     Raises:
         ValueError: there are several values, or the value is not a grey PNG of 8 or 16 bits.
@@ -248,7 +248,8 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
 
 
 def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
-    """Return the statistics of values that are neither image nor label map in one record, and their bytes as tensors.
+    """Return the statistics of values that are neither image nor label map in one record, and the number of bytes that they take as
+    tensors.
 
     Args:
         name: name of the feature, for messages.

@@ -35,7 +35,7 @@ class TfdsFacts(NamedTuple):
     label_maps: tuple[str, ...] = ()
 
 
-def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOptions:
+def add_tfds_facts(options: ReshardOptions, inputs: Sequence[str]) -> ReshardOptions:
     """Return the options, completed from the TFDS metadata of the inputs; options that are set win.
 
     Raises:
@@ -51,15 +51,15 @@ def add_tfds_facts(stored: ReshardOptions, inputs: Sequence[str]) -> ReshardOpti
             )
         common_facts = facts or common_facts
     if common_facts is None:
-        return stored
+        return options
     # The class names and the label belong together.
-    classes = stored if stored.labels is not None else common_facts
+    classes = options if options.labels is not None else common_facts
     declared_names = (
-        {raw.name for raw in stored.raw} | {feature.name for feature in stored.features} | {*stored.label_maps}
+        {raw.name for raw in options.raw} | {feature.name for feature in options.features} | {*options.label_maps}
     )
-    raw = (*stored.raw, *(feature for feature in common_facts.raw if feature.name not in declared_names))
-    label_maps = (*stored.label_maps, *(name for name in common_facts.label_maps if name not in declared_names))
-    return dataclasses.replace(stored, raw=raw, label_maps=label_maps, label=classes.label, labels=classes.labels)
+    raw = (*options.raw, *(feature for feature in common_facts.raw if feature.name not in declared_names))
+    label_maps = (*options.label_maps, *(name for name in common_facts.label_maps if name not in declared_names))
+    return dataclasses.replace(options, raw=raw, label_maps=label_maps, label=classes.label, labels=classes.labels)
 
 
 def read_tfds(folder: str) -> TfdsFacts | None:
@@ -72,7 +72,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
     if schema is None or info is None:
         return None
     try:
-        features = dict(_list_leaves("", schema, in_list=False))
+        features = dict(_list_leaves("", schema, is_in_list=False))
         label = _find_label(features, info)
         count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
         raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
@@ -102,20 +102,20 @@ def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _list_leaves(name: str, feature: Any, *, in_list: bool) -> Iterator[tuple[str, Any]]:
-    """Yield (name in the records, feature) of each feature that records have, with the key `in_list` added to the feature."""
+def _list_leaves(name: str, feature: Any, *, is_in_list: bool) -> Iterator[tuple[str, Any]]:
+    """Yield (name in the records, feature) of each feature that records have, with the key `is_in_list` added to the feature."""
     if "featuresDict" in feature:
         for key, inner in feature["featuresDict"]["features"].items():
-            yield from _list_leaves(f"{name}/{key}" if name else key, inner, in_list=in_list)
+            yield from _list_leaves(f"{name}/{key}" if name else key, inner, is_in_list=is_in_list)
     elif "sequence" in feature:
-        yield from _list_leaves(name, feature["sequence"]["feature"], in_list=True)
+        yield from _list_leaves(name, feature["sequence"]["feature"], is_in_list=True)
     else:
-        yield name, {**feature, "in_list": in_list}
+        yield name, {**feature, "is_in_list": is_in_list}
 
 
 def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
     """Return the name of the label: the target of the supervised keys, or the only class of a record; None without a label."""
-    classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["in_list"]]
+    classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["is_in_list"]]
     # The items are the input, the target and perhaps the weight.
     supervised_keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     target = supervised_keys[1].get("featureKey") if len(supervised_keys) > 1 else None
@@ -157,6 +157,6 @@ def _parse_raw(name: str, feature: Mapping[str, Any]) -> RawFeature | None:
     tensor = feature.get("tensor", {})
     # TFDS writes -1 for an unknown size.
     sizes = [int(size) for size in tensor.get("shape", {}).get("dimensions", [])]
-    if tensor.get("encoding") != "bytes" or feature["in_list"] or min(sizes, default=0) < 0:
+    if tensor.get("encoding") != "bytes" or feature["is_in_list"] or min(sizes, default=0) < 0:
         return None
     return RawFeature(name, tensor["dtype"], tuple(sizes))

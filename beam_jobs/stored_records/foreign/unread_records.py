@@ -6,7 +6,7 @@ from tpudata.format.tfrecord.frame_scan import is_header, is_zlib
 from tpudata.storage import storage_for
 
 # Bytes of a file that are searched for a record after a damaged one.
-_SEARCHED_BYTES = 1 << 20
+_MAX_SEARCHED_BYTES = 1 << 20
 # Of the 8 bytes of a record's length, the higher 4 are zeros in records below 4 GiB.
 _ZEROS = bytes(4)
 
@@ -18,7 +18,7 @@ def describe_unread_records(path: str, size: int) -> str:
         path: path of a file that does not begin with an intact header of a record.
         size: size of the file in bytes.
     """
-    head = storage_for(path).read_range(path, 0, min(size, _SEARCHED_BYTES))
+    head = storage_for(path).read_range(path, 0, min(size, _MAX_SEARCHED_BYTES))
     if is_zlib(head):
         return (
             "its TFRecords are compressed with ZLIB, which is not read; write them again with compression_type='GZIP', or without"
