@@ -1,4 +1,4 @@
-"""Payloads of references to documents: the rules for reading their bytes."""
+"""Forms of documents: rules for reading the bytes that references to documents point to."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def document_blocks(
             returns, the listing continues.
         note: called with the columns that no field names, and if the form is `auto`, with whether the file has rows or lines.
         skips: whether damaged compressed files and row groups of Parquet are rejected. Each is then read to its end before its
-            documents are yielded, since documents before the damage may be wrong, too.
+            documents are yielded, since documents before the damage may also be wrong.
 
     Raises:
         SourceError: the documents cannot be separated, as in a JSON array without an end or a row of CSV that is too long; the
@@ -179,7 +179,7 @@ def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, re
     Args:
         block: documents of one file.
         form: form of the file.
-        options: limit of a document.
+        options: options with the size limit of a document, `document_bytes`.
         reject: called with the error of a document that is too large.
     """
     path, is_allowed = block.file.path, block.spans.sizes <= options.document_bytes
@@ -248,7 +248,14 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
 
 
 def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
-    """Yield the rows of a part of a Parquet file; the arguments are those of `document_blocks`.
+    """Yield the rows of a part of a Parquet file.
+
+    Args:
+        part: part of the file.
+        options: options of the form.
+        reject: called with the error of a row that cannot be read, and of what `skips` names.
+        note: called with the columns that no field names.
+        skips: whether a damaged file and damaged row groups are rejected.
 
     Raises:
         SourceError, CorruptionError: a row group, or the whole file, cannot be read; it is rejected instead if `skips`.

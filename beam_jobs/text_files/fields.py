@@ -64,7 +64,7 @@ class TextField:
 
 
 def fields_to_json(fields: Iterable[TextField]) -> dict[str, str]:
-    """Return the kind of each field by name, with the value for missing ones, as in `int=0`, for the manifest."""
+    """Return the kind of each field by name, with the value for missing ones, such as `int=0`, for the manifest."""
     return {field.name: str(ColumnKind(field.kind, field.missing)) for field in fields}
 
 

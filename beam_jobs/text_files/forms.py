@@ -89,7 +89,7 @@ def detect_form(path: str, options: TextOptions) -> TextForm:
 
 
 def detect_text_compression(path: str) -> str:
-    """Return the compression of a file of text, as in `TextForm`, empty if it has none.
+    """Return the compression of a file of text: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
 
     Raises:
         SourceError: the file is an archive or of an unsupported compression, or is not text.
@@ -141,7 +141,7 @@ def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -
     Args:
         path: path of the file.
         head: first bytes of the file, unpacked.
-        compression: compression of the file, as in `TextForm`.
+        compression: compression of the file: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
         options: options of the form.
     """
     is_parquet = file_kinds.detect_file_kind(head) == file_kinds.PARQUET
@@ -177,7 +177,7 @@ def _make_column_form(path: str, kind: str, compression: str, head: bytes, optio
     Args:
         path: path of the file.
         kind: CSV, TSV or RAW_TSV.
-        compression: compression of the file, as in `TextForm`.
+        compression: compression of the file: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
         head: first bytes of the file, unpacked.
         options: options with the fields.
 

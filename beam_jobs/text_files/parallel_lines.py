@@ -56,7 +56,7 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
     Args:
         path: path of the file of inputs.
         targets: path of the file of targets.
-        options: limit of a document, and the treatment of bytes that are not UTF-8.
+        options: options with the size limit of a document, `document_bytes`, and the treatment of bytes that are not UTF-8.
         reject: called with the offset of a pair that is not UTF-8, and the reason. If it returns, the pair is omitted.
 
     Raises:

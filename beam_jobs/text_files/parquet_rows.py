@@ -108,7 +108,15 @@ def read_group_rows(
 def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
     """Read a row group without making its values, only for the errors of damaged columns.
 
-    Arguments and errors are those of `read_group_rows`.
+    Args:
+        path: path of the file.
+        size: size of the file in bytes.
+        group: index of the row group.
+        options: options with the fields.
+
+    Raises:
+        CorruptionError: the file is truncated or damaged; the message names the column, if known.
+        SourceError: a column cannot be read at all.
     """
     with open_parquet(path, size) as file:
         file.check(group, [field.name for field in options.columns], _BATCH_ROWS)

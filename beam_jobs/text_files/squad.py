@@ -35,7 +35,7 @@ def read_questions(path: str, compression: str, limit: int, reject: Callable[[in
 
     Args:
         path: path of the file.
-        compression: compression of the file, as in `TextForm`.
+        compression: compression of the file: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
         limit: most bytes of a row; a longer one has no data.
         reject: called with the number and the fault of a question that is not valid. If it returns, the question is omitted.
 

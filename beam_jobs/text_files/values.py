@@ -64,14 +64,14 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
 
     Raises:
         DocumentError: the bytes are not UTF-8 or not a row of this kind, or a field is missing or of the wrong kind.
-        UsageError: a payload of another package returns neither text nor a row.
+        UsageError: a form of another package returns neither text nor a row.
     """
     if isinstance(form, RowForm):
         if form.kind in (PLAIN, FILE):
             return [_decode_document(data, form, options)]
         row = parse_row(data, form, options)
     else:
-        document = _read_with_payload(data, form, options)
+        document = _read_by_form(data, form, options)
         # A text is the value of the only field, whatever its name.
         if isinstance(document, str) and not options.chat and [field.kind for field in options.fields] == [TEXT]:
             return [document]
@@ -84,12 +84,12 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
     return _join_pair(options, values) if options.has_pairs else values
 
 
-def _read_with_payload(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
-    """Return a document as its payload, which may be of another package, reads it: its text, or the values of a row by name.
+def _read_by_form(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
+    """Return a document as its form reads it, which may be of another package: its text, or the values of a row by name.
 
     Raises:
-        DocumentError: the payload rejects the document, or the text is not UTF-8.
-        UsageError: the payload returns neither text nor a row.
+        DocumentError: the form rejects the document, or the text is not UTF-8.
+        UsageError: the form's `read` returns neither text nor a row.
     """
     try:
         document = form.read(data) if isinstance(form, DocumentForm) else data

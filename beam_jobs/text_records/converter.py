@@ -21,7 +21,7 @@ from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import SPLIT, TextOptions
 from beam_jobs.text_files.values import readable_texts
 from beam_jobs.text_records.records import Block, TextRecords
-from beam_jobs.text_records.schema import text_features
+from beam_jobs.text_records.schema import make_text_features
 from beam_jobs.text_records.summary import TextSummary
 from tpudata.console.option import drop_unset_options, stored_options
 from tpudata.console.tables import count_text
@@ -43,7 +43,7 @@ class TextConverter(Converter):
     Attributes:
         options: fields and layout.
         tokenizer: identity of the tokenizer; None without a tokenizer, or if its vocabulary is collected from the data.
-        several_labels: whether a document has any number of classes.
+        several_labels: whether a document may have several classes, or none.
         extra: schema of `Reference.features`.
 
     Raises:
@@ -59,7 +59,7 @@ class TextConverter(Converter):
         if self.tokenizer is not None:
             # Raises if the tokenizer does not fit the options.
             TextRecords(self.options, self.tokenizer)
-        check_extra(self.extra, {feature.name for feature in text_features(self.options)})
+        check_extra(self.extra, {feature.name for feature in make_text_features(self.options)})
 
     def new_summary(self) -> TextSummary:
         """Return an empty summary."""
@@ -72,7 +72,7 @@ class TextConverter(Converter):
     def features(self, summary: TextSummary, labels: Labels) -> tuple[Feature, ...]:
         """Return the schema, which depends on the documents only through the number of classes."""
         del summary
-        return text_features(self.options, len(labels.names), several_labels=self.several_labels, extra=self.extra)
+        return make_text_features(self.options, len(labels.names), several_labels=self.several_labels, extra=self.extra)
 
     def read(self, packs: Sequence[Pack]) -> Iterator[tuple[Pack | Reference, bytes | BadRecordError]]:
         """Yield packs of documents that are neighbours in a file, with their bytes, and a Reference with its error for each
@@ -231,7 +231,7 @@ class TextConverter(Converter):
         """Return the size in bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
         # Rows of pairs have two sides, with half of the features each.
         length, side_count = sum(self.options.row_lengths), len(self.options.row_lengths)
-        features_per_side = len(text_features(self.options)) / side_count
+        features_per_side = len(make_text_features(self.options)) / side_count
         # As varints, a position below 128 takes one byte, others take about two; a segment and a weight take one.
         position_bytes = 1 + max(0, length - 128) / length
         varint_bytes = id_bytes + (1 + position_bytes if self.options.pack else 0) + self.options.has_weights
@@ -255,7 +255,7 @@ def _estimate_value_bytes(value: Any) -> int:
 
 def _measure_empty_record(options: TextOptions) -> int:
     """Return the number of bytes of a record whose texts are empty and whose numbers are 0."""
-    empty = {feature.name: b"" if feature.kind == "bytes" else 0 for feature in text_features(options)}
+    empty = {feature.name: b"" if feature.kind == "bytes" else 0 for feature in make_text_features(options)}
     return len(encode_example(empty))
 
 

@@ -99,7 +99,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     """Return the concatenated varints of each run of integers.
 
     Args:
-        values: integers [values] that fit int64; negative ones take 10 bytes each, as in protobuf.
+        values: integers [values] that fit int64; negative ones take 10 bytes each, by protobuf's rules.
         ends: end of each run, after an initial 0; ascending.
     """
     if not values.size:

@@ -41,7 +41,7 @@ from beam_jobs.text_records.chat_tokens import ChatEncoder
 from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.int_examples import IntLists, encode_int_examples, encode_row_examples
 from beam_jobs.text_records.pair_packing import PairRows, pack_pairs
-from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, name_side_features, text_features
+from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, make_text_features, name_side_features
 from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, split_windows, stream_rows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
@@ -59,21 +59,25 @@ class _Batch(NamedTuple):
 
     Attributes:
         document_count: number of documents in the batch.
-        columns: lists of a value for each document: a list for each of `options.record_fields`, then for each extra feature.
+        columns: lists of a value for each document: a list for each of `options.record_fields`, then for each extra feature. If a
+            block was encoded with one call, the list of its text is empty, since only its tokens are needed.
         tokens: tokens of each text field.
-        added: labels and keys, which are not fields, by feature.
+        labels_and_keys: labels and keys, which are not fields, by feature.
     """
 
     document_count: int
     columns: list[list[Value]]
     tokens: list[Documents]
-    added: dict[str, list[Any]]
+    labels_and_keys: dict[str, list[Any]]
 
     def take(self, is_kept: npt.NDArray[np.bool_]) -> _Batch:
         """Return the documents that a mask selects, bool [documents]."""
         columns = [list(itertools.compress(column, is_kept)) for column in self.columns]
-        added = {name: list(itertools.compress(column, is_kept)) for name, column in self.added.items()}
-        return _Batch(int(is_kept.sum()), columns, [documents.take(is_kept) for documents in self.tokens], added)
+        labels_and_keys = {
+            name: list(itertools.compress(column, is_kept)) for name, column in self.labels_and_keys.items()
+        }
+        tokens = [documents.take(is_kept) for documents in self.tokens]
+        return _Batch(int(is_kept.sum()), columns, tokens, labels_and_keys)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +88,7 @@ class TextRecords:
         options: fields and layout.
         tokenizer: identity of the tokenizer; None for layout text.
         labels: the classes, if documents have any.
-        several_labels: whether a document has any number of classes.
+        several_labels: whether a document may have several classes, or none.
         extra: schema of `Reference.features`.
 
     Raises:
@@ -119,7 +123,7 @@ class TextRecords:
         Args:
             blocks: documents of the shard, in order.
             tokenizer: the tokenizer that `self.tokenizer` identifies; None for layout text.
-            summary: counter of documents and tokens.
+            summary: summary to which the documents and tokens are added.
             reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
 
         Raises:
@@ -152,8 +156,8 @@ class TextRecords:
         for block in blocks:
             rows, columns = self._parse_documents(block, summary, reject)
             pack, _ = block
-            added = self._list_labels_and_keys(pack, rows)
-            names, columns = [*field_names, *added], [*columns, *added.values()]
+            labels_and_keys = self._list_labels_and_keys(pack, rows)
+            names, columns = [*field_names, *labels_and_keys], [*columns, *labels_and_keys.values()]
             columns = list(map(self._fill_empty_lists, names, columns))
             for values in zip(*columns, strict=True):
                 # Examples are encoded faster from bytes than from strings.
@@ -170,13 +174,16 @@ class TextRecords:
 
     @functools.cached_property
     def _empty_lists(self) -> dict[str, npt.NDArray[Any]]:
-        features = text_features(self.options, several_labels=self.several_labels)
+        features = make_text_features(self.options, several_labels=self.several_labels)
         return {feature.name: make_empty_list(feature) for feature in features if feature.is_list}
 
     def _parse_documents(
         self, block: Block, summary: TextSummary, reject: RejectInput
     ) -> tuple[list[int], list[list[Value]]]:
-        """Return the rows of the readable documents in the block, and their columns as in `_Batch`; reject the others.
+        """Return the rows of the readable documents in the block, and their columns; reject the others.
+
+        The columns are lists of a value for each readable document: for each of `options.record_fields`, then for each extra
+        feature. If no document is readable, there are no columns.
 
         Args:
             block: pack of documents, and their concatenated bytes.
@@ -258,7 +265,11 @@ class TextRecords:
     ) -> Iterator[_Batch]:
         """Yield a batch for each block that has readable documents, and count unknown tokens.
 
-        The arguments are those of `records`.
+        Args:
+            blocks: documents of the shard, in order.
+            tokenizer: the tokenizer that `self.tokenizer` identifies.
+            summary: summary to which the unknown tokens are added.
+            reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
         """
         for block in blocks:
             batch = self._encode_utf8_batch(block, tokenizer) or self._encode_batch(block, tokenizer, summary, reject)
@@ -288,7 +299,11 @@ class TextRecords:
     ) -> _Batch | None:
         """Return a block's readable documents with their tokens; None if no document is readable.
 
-        The arguments are those of `records`, for one block.
+        Args:
+            block: pack of documents, and their concatenated bytes.
+            tokenizer: the tokenizer that `self.tokenizer` identifies.
+            summary: counts the negative labels, and the entries of the longest lists.
+            reject: called with a document that cannot be read or encoded, or that is too long if the options reject these.
         """
         pack, _ = block
         rows, columns = self._parse_documents(block, summary, reject)
@@ -335,10 +350,10 @@ class TextRecords:
     def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
         """Yield a record for each document of layout tokens: ids as integer lists, other fields as they are."""
         fields = self.options.record_fields
-        for document_count, columns, tokens, added in batches:
+        for document_count, columns, tokens, labels_and_keys in batches:
             tokens_by_field = dict(zip(self.options.text_fields, tokens, strict=True))
             lists: dict[str, IntLists] = {}
-            others: dict[str, list[Any]] = dict(added)
+            others: dict[str, list[Any]] = dict(labels_and_keys)
             # Integers of all documents are encoded in one call.
             if LABEL in others:
                 lists[LABEL] = _make_int_lists(others.pop(LABEL))

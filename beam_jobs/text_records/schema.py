@@ -28,7 +28,7 @@ def text_layout(options: TextOptions) -> str:
     return LAYOUT_PACKED if options.pack else LAYOUT_SEQUENCES
 
 
-def text_features(
+def make_text_features(
     options: TextOptions, num_classes: int = 1, *, several_labels: bool = False, extra: tuple[Feature, ...] = ()
 ) -> tuple[Feature, ...]:
     """Return the schema of the records.
@@ -36,7 +36,7 @@ def text_features(
     Args:
         options: fields and layout.
         num_classes: number of classes, if documents have any.
-        several_labels: whether a document has any number of classes.
+        several_labels: whether a document may have several classes, or none.
         extra: extra features, which follow the others if a record is a document; sequences have none.
     """
     # Rows of pairs have one length for the inputs and one for the targets.

@@ -29,7 +29,7 @@ def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool =
     Args:
         inputs: the inputs, in the order of the documents.
         targets: the targets, one for each input; their tokens get weight 1.
-        train_on_inputs: whether tokens of inputs get weight 1, too; otherwise 0.
+        train_on_inputs: whether tokens of inputs also get weight 1; otherwise 0.
     """
     sizes = inputs.sizes + targets.sizes
     tokens = np.empty(len(inputs.tokens) + len(targets.tokens), np.int32)

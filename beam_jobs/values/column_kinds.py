@@ -1,6 +1,6 @@
 """Kinds of columns and fields as flags write them, and numbers that float32 would change.
 
-    KIND            int, float, float32 or str (text too, in conversions of text)
+    KIND            int, float, float32 or str (in conversions of text also text)
     KIND=VALUE      the same; VALUE is stored for values that are missing, such as int=0 or float=nan
 
 `float` rejects a number that float32 stores as another one, such as an id: a whole number that is not exact, and a fraction above

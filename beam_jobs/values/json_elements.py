@@ -17,7 +17,7 @@ from tpudata.errors import SourceError
 
 PIECE_BYTES = 1 << 18
 # Characters after which an element that cannot be parsed is not extended any more.
-_MAX_ELEMENT = 1 << 26
+_MAX_ELEMENT_CHARACTERS = 1 << 26
 _SPACE = " \t\r\n"
 _FIX = "Fix it, or download the file again."
 
@@ -164,12 +164,12 @@ class _Text:
             except ValueError as error:
                 # Numbers with thousands of digits raise another ValueError than JSONDecodeError.
                 after = getattr(error, "pos", self._position) - self._position
-                if len(self._text) - self._position > _MAX_ELEMENT or not self._read_more():
+                if len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
                     raise self.make_syntax_error(f"not JSON, or cut: {error}", after) from None
                 continue
             # A number may go on after the window: `1` may be the beginning of `12` or `1.5`.
             is_whole = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")
-            if is_whole or len(self._text) - self._position > _MAX_ELEMENT or not self._read_more():
+            if is_whole or len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
                 self._position = end
                 return value
 

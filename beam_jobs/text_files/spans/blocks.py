@@ -65,7 +65,7 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
 
 
 def line_blocks(
-    chunks: Iterable[bytes], offset: int, limit: int, stop: int | None = None, *, inside: bool = False
+    chunks: Iterable[bytes], offset: int, limit: int, stop: int | None = None, *, starts_inside: bool = False
 ) -> Iterator[SpanBlock]:
     """Yield the lines that are not blank, without line end and byte order mark, in blocks about as large as the chunks.
 
@@ -74,12 +74,12 @@ def line_blocks(
         offset: offset of the first chunk in the file.
         limit: most bytes of a line; a longer one has no data.
         stop: offset from which on no line begins; None takes all.
-        inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
+        starts_inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
     """
     # Offset of the line that is to be yielded next.
     line_offset = offset
     remaining = iter(chunks)
-    if inside:
+    if starts_inside:
         for chunk in remaining:
             # 0 without LF: then the whole chunk is skipped.
             end = chunk.find(b"\n") + 1
@@ -132,7 +132,7 @@ def line_blocks_in_range(
     if start <= 0:
         return line_blocks(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit, stop=stop)
     # One byte earlier, so that a line that begins at `start` follows an LF.
-    return line_blocks(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, inside=True)
+    return line_blocks(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, starts_inside=True)
 
 
 def _make_block_without_data(offset: int, size: int) -> SpanBlock:

@@ -39,7 +39,17 @@ class PlacedRow(NamedTuple):
 
 
 def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    """Yield the rows of CSV without their positions; the arguments and errors are those of `locate_rows`."""
+    """Yield the rows of CSV without their positions.
+
+    Args:
+        spans: every line of the file, from `line_spans`.
+        delimiter: delimiter of cells, one ASCII character.
+        limit: most bytes of a row; a longer one has no data.
+        path: path of the file, for messages.
+
+    Raises:
+        SourceError: a line is longer than `limit`, so it is unknown whether a quote is open after it.
+    """
     return (row.span for row in locate_rows(spans, delimiter, limit, path))
 
 

@@ -38,22 +38,22 @@ def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span
     """
     element = _Element(limit, path)
     offset = depth = 0
-    in_string = after_backslash = False
+    is_in_string = is_after_backslash = False
     for chunk in chunks:
         # From `element_start` on, the bytes belong to an unfinished element.
         element_start = position = 0
         while position < len(chunk):
-            if after_backslash:
-                after_backslash, position = False, position + 1
+            if is_after_backslash:
+                is_after_backslash, position = False, position + 1
                 continue
-            match = (_STRING_TOKEN if in_string else _TOKEN).search(chunk, position)
+            match = (_STRING_TOKEN if is_in_string else _TOKEN).search(chunk, position)
             if match is None:
                 break
             token, token_start, position = match[0], match.start(), match.end()
             if token == b'"':
-                in_string = not in_string
+                is_in_string = not is_in_string
             elif token == b"\\":
-                after_backslash = True
+                is_after_backslash = True
             elif token in b"{[":
                 depth += 1
                 if depth == 1:
@@ -92,6 +92,10 @@ def _make_trailing_data_error(path: str, offset: int) -> SourceError:
 
 class _Element:
     """The bytes of the current element, dropped once they exceed a limit.
+
+    Args:
+        limit: largest size of an element in bytes.
+        path: path of the file, for messages.
 
     Attributes:
         is_first: whether no element has ended yet.

@@ -85,7 +85,7 @@ def drop_blank_lines(spans: Iterable[Span], stop: int | None = None) -> Iterator
 
 
 def join_paragraphs(
-    spans: Iterable[Span], limit: int, stop: int | None = None, *, inside: bool = False
+    spans: Iterable[Span], limit: int, stop: int | None = None, *, starts_inside: bool = False
 ) -> Iterator[Span]:
     """Yield the paragraphs, without the end of the last line and without byte order mark.
 
@@ -93,7 +93,7 @@ def join_paragraphs(
         spans: every line, from `line_spans`.
         limit: most bytes of a paragraph; a longer one has no data.
         stop: offset from which on no paragraph begins; None takes all.
-        inside: whether the lines before the first blank one belong to a paragraph that began earlier.
+        starts_inside: whether the lines before the first blank one belong to a paragraph that began earlier.
     """
     lines: list[bytes] = []
     begin: Span | None = None
@@ -106,9 +106,9 @@ def join_paragraphs(
         if line.is_blank:
             if begin is not None:
                 yield join_lines(begin, size, lines)
-            begin, inside = None, False
+            begin, starts_inside = None, False
         # Lines of a paragraph that began earlier are skipped.
-        elif begin is not None or not inside:
+        elif begin is not None or not starts_inside:
             if begin is None:
                 begin, lines = line, []
             size = line.offset + line.size - begin.offset
@@ -143,8 +143,8 @@ def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: Rea
     first_line = next(spans, None)
     if first_line is not None:
         # A paragraph goes on after the line with byte `start - 1`, unless that line is blank, with its part before this byte.
-        inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))
-        yield from join_paragraphs(spans, limit, stop, inside=inside)
+        starts_inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))
+        yield from join_paragraphs(spans, limit, stop, starts_inside=starts_inside)
 
 
 def _is_blank_before(path: str, position: int, length: int) -> bool:
