@@ -36,7 +36,7 @@ class ImageConverter(InputConverter):
     Attributes:
         label_offset: label of the first class.
         options: rules for checking and storing images.
-        several_labels: whether a record has any number of classes, as lists, instead of exactly one.
+        several_labels: whether a record may have several classes or none, as lists, instead of exactly one.
         extra: schema of `Reference.features`, of a static shape or of one open length; images and label maps may vary in size.
             Part of the digests of inputs, by which a resumed run recognises its shards: do not rename this field.
 
@@ -111,7 +111,7 @@ class ImageConverter(InputConverter):
             reference: reference to the image.
             labels: classes of the dataset.
             data: bytes of the image.
-            summary: counter of images; changed in place.
+            summary: summary to which the image is added.
 
         Raises:
             BadRecordError: the bytes are not a supported image, or its label, its label map or an extra value is invalid; the

@@ -59,6 +59,11 @@ class ImageLayout(abc.ABC):
     def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
         """Return the number of bytes of an image in its record.
 
+        Args:
+            data: bytes of the input.
+            payload: kind of the bytes: `Pixels`, or any other kind for an encoded image.
+            options: rules for checking and storing images.
+
         Raises:
             ValueError: the image is rejected.
         """
@@ -74,7 +79,7 @@ class ImageLayout(abc.ABC):
             label: label or labels of the record; None in a dataset without classes.
             data: bytes of the image.
             options: rules for checking and storing images.
-            summary: counter of images; changed in place.
+            summary: summary to which the image is added.
 
         Raises:
             ValueError: the image is rejected.

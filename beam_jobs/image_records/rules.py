@@ -80,7 +80,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
 
     Args:
         data: the input's bytes.
-        payload: as in `make_stored_image`.
+        payload: kind of the bytes: `Pixels`, or any other kind for an encoded image.
         options: rules for checking and storing images; `resize_shorter` applies to each half.
 
     Raises:
@@ -89,10 +89,10 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     # Resized after the cut: the option limits the shorter side of each half.
     unscaled = dataclasses.replace(options, resize_shorter=None)
     if isinstance(payload, Pixels):
-        decoded, lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
+        decoded, was_lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
     else:
         format_name, header = _read_format(data)
-        decoded, lossless = _decode(data, format_name, header, unscaled), is_lossless(data, format_name)
+        decoded, was_lossless = _decode(data, format_name, header, unscaled), is_lossless(data, format_name)
     width, height = decoded.image.size
     if width % 2:
         raise ValueError(f"of an odd width, {width} pixels, so it has no halves; omit --target-half, or remove it")
@@ -102,7 +102,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
             decoded._replace(image=shrink(decoded.image.crop(box), options.resize_shorter)),
             options,
             "halves",
-            is_lossless=lossless,
+            is_lossless=was_lossless,
         )
         for box in boxes
     )
@@ -115,7 +115,7 @@ def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_los
     Args:
         decoded: the decoded image, which is resized as the options ask.
         options: rules for storing images.
-        reason: reason for re-encoding, as in `StoredImage`.
+        reason: reason for re-encoding, in a few words.
         is_lossless: whether the source was lossless.
     """
     stays_lossless = is_lossless and options.quality is None and not options.jpeg_only
@@ -129,7 +129,7 @@ def decode_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple
 
     Args:
         data: the input's bytes.
-        payload: as in `make_stored_image`.
+        payload: kind of the bytes: `Pixels`, or any other kind for an encoded image.
         options: rules for checking and storing images.
 
     Returns:

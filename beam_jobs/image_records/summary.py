@@ -22,7 +22,7 @@ class ImageSummary:
         widths: smallest and largest width, in pixels.
         channels: smallest and largest number of channels.
         converted: number of re-encoded images by reason; an image counts once, under the first reason that fits.
-        examples: up to two different shapes (height, width, channels), each with the first image that has it.
+        examples: up to two different shapes (height, width, channels), each with the key of the first image that has it.
         maxima: by name of a feature of lists, the entries of the longest one.
     """
 
@@ -36,17 +36,17 @@ class ImageSummary:
     # Bytes of an image by its shape: only new shapes change more than the counts.
     _sizes: dict[Shape, int] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def add(self, shape: Shape, source: str, reason: str = "") -> None:
+    def add(self, shape: Shape, key: str, reason: str = "") -> None:
         """Count one image.
 
         Args:
             shape: (height, width, channels).
-            source: key of the image, for messages.
+            key: key of the image, for messages.
             reason: reason for re-encoding; empty if it was not re-encoded.
         """
         size = self._sizes.get(shape)
         if size is None:
-            size = self._add_shape(shape, source)
+            size = self._add_shape(shape, key)
         self.decoded_bytes += size
         if reason:
             self.converted[reason] = self.converted.get(reason, 0) + 1
@@ -72,8 +72,8 @@ class ImageSummary:
             self.converted[reason] = self.converted.get(reason, 0) + count
         for name, count in other.maxima.items():
             self.maxima[name] = max(count, self.maxima.get(name, 0))
-        for shape, source in other.examples:
-            self._add_example(shape, source)
+        for shape, key in other.examples:
+            self._add_example(shape, key)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, without `maxima` if there are none: then a shard's index has the bytes of earlier versions."""
@@ -88,26 +88,26 @@ class ImageSummary:
         """Return the summary that `to_json` wrote."""
         # Spans are None in a summary of no images. Earlier versions wrote no maxima.
         spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
-        examples = [(_parse_shape(shape), source) for shape, source in value["examples"]]
+        examples = [(_parse_shape(shape), key) for shape, key in value["examples"]]
         maxima = dict(value.get("maxima", {}))
         return cls(
             value["decoded_bytes"], **spans, converted=dict(value["converted"]), examples=examples, maxima=maxima
         )
 
-    def _add_shape(self, shape: Shape, source: str) -> int:
+    def _add_shape(self, shape: Shape, key: str) -> int:
         """Extend the ranges of sides and channels by a new shape; return the bytes of an image of this shape."""
         height, width, channels = shape
         self.heights = _join_spans(self.heights, (height, height))
         self.widths = _join_spans(self.widths, (width, width))
         self.channels = _join_spans(self.channels, (channels, channels))
-        self._add_example(shape, source)
+        self._add_example(shape, key)
         self._sizes[shape] = height * width * channels
         return self._sizes[shape]
 
-    def _add_example(self, shape: Shape, source: str) -> None:
+    def _add_example(self, shape: Shape, key: str) -> None:
         """Keep the first two images of different shapes, which a message names if all must have one shape."""
         if len(self.examples) < 2 and all(shape != other for other, _ in self.examples):
-            self.examples.append((shape, source))
+            self.examples.append((shape, key))
 
 
 def _parse_shape(values: Sequence[int]) -> Shape:

@@ -62,7 +62,8 @@ class AnnotatedConverter(ImageConverter):
         schema: features of the annotations; None until they are scanned.
 
     Raises:
-        UsageError: as ImageConverter; the layout or the options exclude annotations; or a value has the name of another feature.
+        UsageError: the constructor of ImageConverter raises it; the layout or the options exclude annotations; or a value has the
+            name of another feature.
     """
 
     schema: AnnotationSchema | None = None
@@ -169,8 +170,8 @@ class AnnotatedConverter(ImageConverter):
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
         # The annotation, the only feature of the references, is not a feature of records, so it is estimated separately.
         sizes = super().text_bytes(dataclasses.replace(pack, features={}))
-        carried = pack.features[ANNOTATION]
-        return sizes + np.array([_estimate_text_bytes(payload.annotation) for payload in carried], np.int64)
+        carried_annotations = pack.features[ANNOTATION]
+        return sizes + np.array([_estimate_text_bytes(carried.annotation) for carried in carried_annotations], np.int64)
 
     def _resolve_label(self, reference: Reference, labels: Labels) -> Label:
         """Return None: the classes are among the values of the annotation."""

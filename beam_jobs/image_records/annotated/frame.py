@@ -196,7 +196,7 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
         feature: a feature of the encoding "label_map".
         data: the map's PNG, as large as the picture.
         frame: sides of the picture in its file and in its record.
-        is_upright: as for `make_view`.
+        is_upright: whether the upright picture was annotated if the sides fit both that and the pixels of the file.
 
     Raises:
         ValueError: the map and the picture differ in size.

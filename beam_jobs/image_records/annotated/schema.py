@@ -43,7 +43,7 @@ class AnnotationSchema:
         keypoints: number of keypoints of each object; 0 without keypoints.
         object_labels: classes of objects.
         class_labels: classes of pictures.
-        several_classes: whether a picture may have any number of classes.
+        several_classes: whether a picture may have several classes, or none.
         label_offset: label of the first class.
         further: features of extra values, sorted by name.
         map_dtype: dtype of label maps: "uint16" for files of 16 bits, and "uint8" for other files; maps of segments have the

@@ -111,7 +111,12 @@ def _yield_object_values(
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield (name of a feature, values that one object adds to its list); ValueError if the object does not fit the picture.
 
-    The arguments are those of `_list_object_values` and `ImageAnnotation.is_normalised`.
+    Args:
+        schema: features of the annotations of the dataset.
+        annotated_object: annotation of the object.
+        view: the picture as it was annotated, and in its record.
+        segments: ids of the picture's segments, uint32 [height, width]; None without a PNG of segments.
+        is_normalised: whether coordinates are fractions of the sides, instead of pixels.
     """
     box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
@@ -141,7 +146,7 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
-    # Not `area < 0`: NaN is rejected, too.
+    # Not `area < 0`: NaN is also rejected.
     if not annotated_object.area >= 0 or float32_problem(annotated_object.area, rounds=True):
         raise ValueError(f"an area of {annotated_object.area}")
     return annotated_object.area * view.area_scale
