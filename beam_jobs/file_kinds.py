@@ -57,7 +57,7 @@ _SIGNATURES = (
     _Signature(ZIP_MAGIC, NPZ, _is_npz),
     _Signature(ZIP_MAGIC, ZIP),
     _Signature(b"PAR1", PARQUET),
-    # Encrypted Parquet. A text may begin with PARE, too, but has no zero bytes, unlike the header of an encrypted page.
+    # Encrypted Parquet. A text may also begin with PARE, but has no zero bytes, unlike the header of an encrypted page.
     _Signature(b"PARE", PARQUET, lambda head: b"\0" in head),
     _Signature(b"\0\0\x08", IDX),
     _Signature(b"\x93NUMPY", NPY),

@@ -57,7 +57,7 @@ def call_job(
 
     Raises:
         TypeError: an option is unknown.
-        TpudataError: as the command raises, with keywords in place of flags in the message.
+        TpudataError: the command would fail; the message names keywords in place of flags.
     """
     for keyword in options:
         if keyword not in option_names:

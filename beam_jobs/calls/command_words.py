@@ -38,7 +38,13 @@ def make_command_words(keywords: Mapping[str, Any], options: Mapping[str, Option
 
 @contextlib.contextmanager
 def translate_errors(name: str, keywords: Collection[str], options: Mapping[str, Option]) -> Iterator[None]:
-    """Replace flags by keywords in the messages of errors that leave this context; the arguments are those of `translate_flags`."""
+    """Replace flags by keywords in the messages of errors that leave this context.
+
+    Args:
+        name: full name of the function.
+        keywords: names of the function's keywords.
+        options: options of the command by name.
+    """
     try:
         yield
     except TpudataError as error:

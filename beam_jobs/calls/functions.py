@@ -62,7 +62,7 @@ def convert_images(
         The manifest of the complete dataset; the plan with `dry_run`, None with `detach`.
 
     Raises:
-        TpudataError: as the command raises: UsageError, SourceError, BadRecordError, OutputError and others. The message names the
+        TpudataError: the command would fail: UsageError, SourceError, BadRecordError, OutputError and others. The message names the
             keyword.
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
@@ -104,7 +104,7 @@ def convert_text(
         The manifest of the complete dataset; the plan with `dry_run`, None with `detach`.
 
     Raises:
-        TpudataError: as the command raises. The message names the keyword.
+        TpudataError: the command would fail. The message names the keyword.
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
@@ -160,7 +160,7 @@ def reshard(
         The manifest of the complete dataset; the plan with `dry_run`, None with `detach`.
 
     Raises:
-        TpudataError: as the command raises. The message names the keyword.
+        TpudataError: the command would fail. The message names the keyword.
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """

@@ -40,13 +40,13 @@ def is_interrupt(error: BaseException) -> bool:
     return "KeyboardInterrupt" in text or f"exited with return code -{signal.SIGINT.value}" in text
 
 
-def translate_failure(runner: str, error: Exception, *, in_process: bool, job: str = "") -> TpudataError | None:
+def translate_failure(runner: str, error: Exception, *, is_in_process: bool, job: str = "") -> TpudataError | None:
     """Return the error that reports a failed run; None if Beam's own error, with its traceback, is of more use.
 
     Args:
         runner: class name of the runner.
         error: error that Beam raised.
-        in_process: whether the runner works in this process.
+        is_in_process: whether the runner works in this process.
         job: name of the submitted job, from `describe_job`; empty before it is submitted.
 
     Returns:
@@ -64,7 +64,7 @@ def translate_failure(runner: str, error: Exception, *, in_process: bool, job: s
             f"--runner={runner} runs its workers in docker, which did not start one here. Try `docker info`; or pass"
             " --environment_type=LOOPBACK to work in this process, or omit --runner to convert on this machine."
         )
-    if in_process and ("Traceback" in text or "[while running" in text):
+    if is_in_process and ("Traceback" in text or "[while running" in text):
         return None
     reason = end_sentence(_find_reason(text) or f"{type(error).__name__} without a message")
     if _LOST_WORKER.search(text):

@@ -138,14 +138,14 @@ def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool
     # Any failure on the way to the engine counts as no answer.
     with contextlib.suppress(Exception):
         if identity["runner"] == _DATAFLOW:
-            return _dataflow_job_has_ended(identity, anonymous=bool(options.view_as(GoogleCloudOptions).no_auth))
+            return _dataflow_job_has_ended(identity, is_anonymous=bool(options.view_as(GoogleCloudOptions).no_auth))
         if identity["endpoint"]:
             return _portable_job_has_ended(identity)
     return None
 
 
-def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> bool:
-    """Return whether a job is in a terminal state, as Dataflow reports it; with `anonymous`, ask without credentials."""
+def _dataflow_job_has_ended(identity: Mapping[str, str], *, is_anonymous: bool) -> bool:
+    """Return whether a job is in a terminal state, as Dataflow reports it; with `is_anonymous`, ask without credentials."""
     from google.api_core.client_options import ClientOptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import dataflow_v1beta3
@@ -154,7 +154,7 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, anonymous: bool) -> 
     is_test_server = "localhost" in identity["endpoint"]
     address = identity["endpoint"] if is_test_server else identity["endpoint"].partition("://")[2]
     client = dataflow_v1beta3.JobsV1Beta3Client(
-        credentials=AnonymousCredentials() if anonymous else None,  # type: ignore[no-untyped-call]
+        credentials=AnonymousCredentials() if is_anonymous else None,  # type: ignore[no-untyped-call]
         client_options=ClientOptions(api_endpoint=address.rstrip("/")) if address else None,
         transport="rest" if is_test_server else None,
     )

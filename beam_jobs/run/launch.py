@@ -171,7 +171,7 @@ def _translate_failures(runner: str, job: str = "", has_ended: Callable[[], bool
                 f"{job}: the connection was lost{reason}, and the job may go on. When it has ended, run again with --resume to"
                 " convert the rest."
             ) from error
-        translated = translate_failure(runner, error, in_process=is_in_process(runner), job=job)
+        translated = translate_failure(runner, error, is_in_process=is_in_process(runner), job=job)
         if translated is None:
             raise
         raise translated from error

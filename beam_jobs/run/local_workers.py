@@ -139,7 +139,7 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
             f"worker process {self._process.pid} {outcome}. If memory ran out, use fewer --workers; run again with --resume to"
             " convert the rest."
         )
-        # Requests that are still to come fail, too.
+        # Requests that are still to come also fail.
         while not self._is_stopping.wait(_FAIL_EVERY_SECONDS):
             # Another thread may add a request meanwhile; the next round then finds it.
             with contextlib.suppress(RuntimeError):

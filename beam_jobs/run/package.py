@@ -36,7 +36,7 @@ def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
     An image of `--sdk_container_image` or `--environment_config` is expected to have this package. A `--setup_file` or
-    `--extra_package` of another package is shipped, too; if one of them is of this package, the options are yielded as they are.
+    `--extra_package` of another package is also shipped; if one of them is of this package, the options are yielded as they are.
 
     Args:
         options: options of the pipeline, which are not changed.
@@ -135,7 +135,7 @@ def _read_metadata() -> str:
             f" `{install_command()}`, or pass --setup_file=FILE of a clone."
         ) from None
     lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
-    # Extras, too: on a worker that lacks one, the message names its packages.
+    # Also the extras: on a worker that lacks one, the message names its packages.
     lines += [f"Requires-Dist: {requirement}" for requirement in required]
     lines += [
         f"Provides-Extra: {extra}" for extra in importlib.metadata.metadata(_NAME).get_all("Provides-Extra") or []

@@ -127,7 +127,7 @@ def find_prism(location: str | None = None) -> Path:
     cached_path = _find_cache_folder() / f"prism-{_VERSION}"
     cached_by_beam = sorted(Path.home().glob(f".apache_beam/cache/prism/bin/apache_beam-{_VERSION}-prism-*"))
     on_path = shutil.which("prism")
-    # Other programs are called `prism`, too, so the PATH comes last. Beam's cache may also have the zip archive of a download.
+    # Other programs are also called `prism`, so the PATH comes last. Beam's cache may also have the zip archive of a download.
     for path in (cached_path, *cached_by_beam, *([Path(on_path)] if on_path else [])):
         if os.access(path, os.X_OK) and not zipfile.is_zipfile(path):
             return path

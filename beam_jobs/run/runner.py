@@ -197,7 +197,14 @@ def temporary_pipeline(
 ) -> Iterator[beam.Pipeline]:
     """Yield a new pipeline, and remove its folder of temporary files at the end; Beam does so only after a run.
 
-    The arguments and errors are the same as for `new_pipeline`.
+    Args:
+        options: options of the runner.
+        max_parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
+        runner: the runner; None makes the runner that the options name.
+
+    Raises:
+        UsageError: the options name an unknown runner, or lack flags that the runner needs.
+        MissingExtraError: the package of the runner is not installed.
     """
     pipeline = new_pipeline(options, max_parts, runner)
     try:
@@ -240,8 +247,7 @@ class _BeamParser(argparse.ArgumentParser):
 def _make_beam_parser() -> argparse.ArgumentParser:
     """Return a parser of every flag that Beam's own options declare.
 
-    Beam has no public list of them. `_add_argparse_args` is what its guide has custom options override; a test fails if Beam
-    renames it.
+    Beam has no public list. Its guide tells custom options to override `_add_argparse_args`; a test fails if Beam renames it.
     """
     parser = _BeamParser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options_class in PipelineOptions.__subclasses__():

@@ -15,7 +15,7 @@ PANIC = (
 
 
 def test_reports_a_prism_panic_as_a_lost_worker() -> None:
-    error = translate_failure("PrismRunner", RuntimeError(PANIC), in_process=False)
+    error = translate_failure("PrismRunner", RuntimeError(PANIC), is_in_process=False)
     text = str(error)
     assert "a worker was lost (ended as FAILED: " in text
     assert text.endswith("Run again with --resume to convert the rest.")
@@ -38,11 +38,13 @@ def test_reports_memory_and_disk_failures_of_remote_workers() -> None:
             "where: /data/x could not be used: Input/output error. The disk or the connection to it fails",
         ),
     ):
-        said = str(translate_failure("FlinkRunner", RuntimeError(text.format(raised)), in_process=False, job="where"))
+        said = str(
+            translate_failure("FlinkRunner", RuntimeError(text.format(raised)), is_in_process=False, job="where")
+        )
         assert said.startswith(expected)
         assert said.endswith(" Run again with --resume to convert the rest.")
 
 
 def test_joins_an_error_of_several_lines() -> None:
-    error = translate_failure("FlinkRunner", RuntimeError("a\nb"), in_process=False, job="job 1 (host:1)")
+    error = translate_failure("FlinkRunner", RuntimeError("a\nb"), is_in_process=False, job="job 1 (host:1)")
     assert str(error) == "job 1 (host:1): a b. Run again with --resume to convert the rest."
