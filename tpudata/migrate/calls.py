@@ -77,7 +77,7 @@ class CallRewriter(Rewriter):
             )
 
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
-        """Note a call whose positional arguments mean something else in each API, if the program does not show its API."""
+        """Note a call whose positional arguments mean something else in each API, if the file does not show which API it uses."""
         # Number of the first arguments that mean the same in both APIs, and the note on more.
         max_positional, text = UNSURE[name]
         is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)

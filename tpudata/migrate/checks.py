@@ -1,4 +1,4 @@
-"""Notes on lines of a program that a person must check."""
+"""Notes on lines of a file that a person must check."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
     Args:
         path: path of the file.
         tree: its syntax tree.
-        plans: plans of all files of the program, by their paths.
+        plans: plans of all files, by their paths.
     """
     plan = plans[path]
     loaded_names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
@@ -46,7 +46,7 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
             continue
         if module.partition(".")[0] in sys.stdlib_module_names:
             continue
-        # None for a module that is not a file of the program.
+        # None for a module that is not one of the files.
         imported_plan = plans_by_module.get(module.rpartition(".")[2])
         if is_star:
             names = _find_star_names(line, plan, imported_plan) & loaded_names
@@ -70,12 +70,12 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
 
 
 def _find_star_names(line: int, plan: FilePlan, imported_plan: FilePlan | None) -> set[str]:
-    """Return the names of TensorFlow that a `from module import *` binds, or may bind if the module is not of the program.
+    """Return the names of TensorFlow that a `from module import *` binds, or may bind if the module is not one of the files.
 
     Args:
         line: line of the import.
         plan: plan of the file with the import.
-        imported_plan: plan of the module, None if it is not of the program.
+        imported_plan: plan of the module, None if it is not one of the files.
     """
     if imported_plan is not None:
         return {*imported_plan.bindings}
@@ -141,7 +141,7 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
 
 
 def find_dimension_values(tree: ast.AST, root: str) -> Notes:
-    """Yield the line and a note for each `.value` of a dimension; `root` is the program's name for TensorFlow."""
+    """Yield the line and a note for each `.value` of a dimension; `root` is the file's name for TensorFlow."""
     shapes, dimensions = _find_shape_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.ctx, ast.Load):

@@ -1,4 +1,4 @@
-"""Edits of a program's text, at positions of its syntax tree."""
+"""Edits of a file's text, at positions of its syntax tree."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class _Edit:
 
 
 class EditedText:
-    """A program's text, and the edits of it.
+    """A file's text, and the edits of it.
 
     Offsets count bytes, as the columns of a syntax tree do.
 
     Args:
-        text: the program.
+        text: the text of the file.
     """
 
     def __init__(self, text: str) -> None:
@@ -50,7 +50,7 @@ class EditedText:
         self.replace_range(self.begin(node), self.end(node), text)
 
     def replace_range(self, begin: int, end: int, text: str) -> None:
-        """Replace the bytes from `begin` to `end` by source code; its line ends become the line ends of the program."""
+        """Replace the bytes from `begin` to `end` by source code; its line ends become the line ends of the file."""
         self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
     def begins_line(self, node: ast.AST) -> bool:

@@ -1,6 +1,6 @@
-"""Rewriting of a program's imports, after its names have been rewritten.
+"""Rewriting of a file's imports, after its names have been rewritten.
 
-Functions get the Rewriter of the program, which has rewritten the names.
+Functions get the Rewriter of the file, which has rewritten the names.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from tpudata.migrate.tensorflow_names import Api, load_tensorflow_names
 _Import: TypeAlias = "ast.Import | ast.ImportFrom"
 
 
-def rewrite_imports(program: Rewriter) -> None:
+def rewrite_imports(rewriter: Rewriter) -> None:
     """Rewrite the imports of TensorFlow, and add the imports that the rewritten names need."""
     statements: list[_Import] = [
         node
-        for node in ast.walk(program.tree)
-        if isinstance(node, ast.Import | ast.ImportFrom) and find_imports(node).keys() & program.plan.bindings.keys()
+        for node in ast.walk(rewriter.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and find_imports(node).keys() & rewriter.plan.bindings.keys()
     ]
     statements.sort(key=lambda statement: statement.lineno)
-    extended_statements = _pick_first(program.tree, statements)
+    extended_statements = _pick_first(rewriter.tree, statements)
     # The call of disable_v2_behavior follows the import of TensorFlow itself. Without one, `_list_new_imports` adds it.
-    root_statements = [statement for statement in statements if program.root in find_imports(statement)]
-    behaviour_statements = _pick_first(program.tree, root_statements) or extended_statements
+    root_statements = [statement for statement in statements if rewriter.root in find_imports(statement)]
+    behaviour_statements = _pick_first(rewriter.tree, root_statements) or extended_statements
     for statement in statements:
-        new_lines = _list_new_imports(program) if statement in extended_statements else []
+        new_lines = _list_new_imports(rewriter) if statement in extended_statements else []
         if f"import {SLIM}" in new_lines and statement is extended_statements[0]:
-            program.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
-        if program.plan.disables_v2 and statement in behaviour_statements:
-            new_lines.append(f"{program.root}.disable_v2_behavior()")
-        _rewrite_statement(program, statement, new_lines)
+            rewriter.note(statement, f"{SLIM} is a package. Install it: pip install {SLIM}.")
+        if rewriter.plan.disables_v2 and statement in behaviour_statements:
+            new_lines.append(f"{rewriter.root}.disable_v2_behavior()")
+        _rewrite_statement(rewriter, statement, new_lines)
 
 
 def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import]:
     """Return the imports that new lines follow, so that each new line runs before what needs it.
 
     Args:
-        tree: the program.
+        tree: syntax tree of the file.
         statements: imports in it, in order.
 
     Returns:
@@ -84,46 +84,46 @@ def _find_functions(tree: ast.Module, statements: Sequence[_Import]) -> dict[_Im
     return {statement: functions[statement] for statement in statements if statement in functions}
 
 
-def _list_new_imports(program: Rewriter) -> list[str]:
-    """Return the import statements that the rewritten names need and the program lacks."""
+def _list_new_imports(rewriter: Rewriter) -> list[str]:
+    """Return the import statements that the rewritten names need and the file lacks."""
     new_imports = []
-    needs_root = "tensorflow" in program.modules or program.plan.disables_v2
+    needs_root = "tensorflow" in rewriter.modules or rewriter.plan.disables_v2
     # A binding without a path is TensorFlow itself.
-    if needs_root and all(binding.path for binding in program.plan.bindings.values()):
-        new_imports.append(f"import tensorflow.compat.v1 as {program.root}")
-    if "tpudata.estimator" in program.modules:
+    if needs_root and all(binding.path for binding in rewriter.plan.bindings.values()):
+        new_imports.append(f"import tensorflow.compat.v1 as {rewriter.root}")
+    if "tpudata.estimator" in rewriter.modules:
         new_imports.append(f"from tpudata import estimator as {ESTIMATOR}")
-    if SLIM in program.modules:
+    if SLIM in rewriter.modules:
         new_imports.append(f"import {SLIM}")
     return new_imports
 
 
-def _rewrite_statement(program: Rewriter, statement: _Import, new_lines: list[str]) -> None:
+def _rewrite_statement(rewriter: Rewriter, statement: _Import, new_lines: list[str]) -> None:
     """Replace an import by what it becomes and by new lines after it; remove it if nothing is left."""
     # In one normal form, so that an import that stays the same is recognised.
     old_text = ast.unparse(statement)
     # Code that tests TensorFlow's release stays as it is.
-    is_guarded = statement in program.plan.guarded
-    text = "\n".join([*([old_text] if is_guarded else _format_imports(program, statement)), *new_lines])
+    is_guarded = statement in rewriter.plan.guarded
+    text = "\n".join([*([old_text] if is_guarded else _format_imports(rewriter, statement)), *new_lines])
     if text == old_text:
         return
     indent = " " * statement.col_offset
-    if not text and not indent and program.edits.ends_line(statement):
-        program.edits.remove_line(statement)
+    if not text and not indent and rewriter.edits.ends_line(statement):
+        rewriter.edits.remove_line(statement)
     else:
         # Further lines must stand in the block of the import, which may begin after a colon: `except ImportError: import ...`.
-        separator = f"\n{indent}" if program.edits.begins_line(statement) else "; "
+        separator = f"\n{indent}" if rewriter.edits.begins_line(statement) else "; "
         # An indented block must not become empty.
-        program.edits.replace(statement, text.replace("\n", separator) or "pass")
+        rewriter.edits.replace(statement, text.replace("\n", separator) or "pass")
 
 
-def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
+def _format_imports(rewriter: Rewriter, statement: _Import) -> list[str]:
     """Return the import statements that replace `statement`; note imported parts that are gone.
 
-    Names of a statement go different ways: TensorFlow itself becomes tensorflow.compat.v1 in a program of TensorFlow 1, parts that
+    Names of a statement go different ways: TensorFlow itself becomes tensorflow.compat.v1 in a file of TensorFlow 1, parts that
     only compat.v1 has move there, names of renamed parts are dropped, since their uses are rewritten, and all other names stay.
     """
-    bindings = {name: binding for name, binding in find_imports(statement).items() if name in program.plan.bindings}
+    bindings = {name: binding for name, binding in find_imports(statement).items() if name in rewriter.plan.bindings}
     # Aliases that stay in a statement like the old one.
     aliases: list[str] = []
     # New statements that import compat.v1 itself.
@@ -137,9 +137,9 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
         alias_text = ast.unparse(alias)
         if binding is None:
             aliases.append(alias_text)
-        # TensorFlow itself becomes compat.v1 in a program of TensorFlow 1. If the program already has a name for compat.v1, its
-        # other names for TensorFlow stay.
-        elif not binding.path and program.is_v1 and not program.plan.bindings[program.root].is_v1:
+        # TensorFlow itself becomes compat.v1 in a file of TensorFlow 1. If the file already has a name for compat.v1, its other
+        # names for TensorFlow stay.
+        elif not binding.path and rewriter.is_v1 and not rewriter.plan.bindings[rewriter.root].is_v1:
             v1_root = f"tensorflow.compat.v1 as {name}"
             root_aliases = aliases if isinstance(statement, ast.Import) else root_imports
             root_import = v1_root if isinstance(statement, ast.Import) else f"import {v1_root}"
@@ -152,7 +152,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
             aliases.append("tensorflow" if is_gone and alias.asname is None else alias_text)
         elif _is_dropped(binding):
             continue
-        elif not _must_move(program, binding):
+        elif not _must_move(rewriter, binding):
             aliases.append(alias_text)
         elif isinstance(statement, ast.Import):
             aliases.append(f"tensorflow.compat.v1.{alias_text.removeprefix('tensorflow.')}")
@@ -165,7 +165,7 @@ def _format_imports(program: Rewriter, statement: _Import) -> list[str]:
     elif aliases and isinstance(statement, ast.ImportFrom):
         module = "." * statement.level + (statement.module or "")
         if module.startswith("tensorflow.contrib"):
-            program.note(
+            rewriter.note(
                 statement,
                 f"{module} is gone. Remove the import, and write what it gave with what TensorFlow has today.",
             )
@@ -178,15 +178,15 @@ def _is_dropped(binding: Binding) -> bool:
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 
-def _must_move(program: Rewriter, binding: Binding) -> bool:
+def _must_move(rewriter: Rewriter, binding: Binding) -> bool:
     """Return whether an import of a part of TensorFlow must become an import from compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False
     api = load_tensorflow_names().find_api(binding.path)
     if api is Api.UNKNOWN:
         name = ".".join(binding.path)
-        program.note(
+        rewriter.note(
             binding.statement, f"tensorflow.{name} has no counterpart. Write it with what TensorFlow has today."
         )
     # A part that both APIs have may behave differently in each.
-    return api is Api.V1 or (api is Api.BOTH and program.is_v1)
+    return api is Api.V1 or (api is Api.BOTH and rewriter.is_v1)

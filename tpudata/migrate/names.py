@@ -48,7 +48,7 @@ _CHECKPOINTS = ("init_from_checkpoint", "list_variables", "load_checkpoint", "lo
 _SUMMARIES = ("audio", "create_file_writer", "flush", "histogram", "image", "scalar", "text")
 
 RENAMED: dict[str, str] = {
-    **{f"{room}.{name}": f"{{est}}.tpu.{name}" for room in ("contrib.tpu", "estimator.tpu") for name in TPU_NAMES},
+    **{f"{module}.{name}": f"{{est}}.tpu.{name}" for module in ("contrib.tpu", "estimator.tpu") for name in TPU_NAMES},
     **{f"estimator.{name}": f"{{est}}.{name}" for name in ESTIMATOR_NAMES},
     **{f"estimator.export.{name}": f"{{est}}.export.{name}" for name in EXPORT_NAMES},
     "estimator.inputs.numpy_input_fn": "{est}.inputs.numpy_input_fn",

@@ -21,8 +21,8 @@ class MigrationNote:
     """A line that a person must change.
 
     Attributes:
-        line: its number in the original program, from 1.
-        new_line: its number in the rewritten program, from 1.
+        line: its number in the original file, from 1.
+        new_line: its number in the rewritten file, from 1.
         text: the problem and the fix.
     """
 
@@ -60,7 +60,7 @@ def migrate(text: str, path: str) -> Migration:
 
 
 def migrate_files(contents: Mapping[str, str]) -> dict[str, Migration]:
-    """Migrate the files of a program; a file that shows TensorFlow's release may decide for files that do not.
+    """Migrate files; a file that shows TensorFlow's release may decide for files that do not.
 
     Args:
         contents: contents of the files by their paths.
@@ -73,14 +73,14 @@ def migrate_files(contents: Mapping[str, str]) -> dict[str, Migration]:
     """
     trees = {path: _parse(text, path) for path, text in contents.items()}
     plans = plan_files(trees)
-    # One note on the old Keras is enough for a program. A program that sets the variable needs none.
+    # One note on the old Keras is enough for all files. If one of them sets the variable, none is needed.
     needs_keras_note = not any(_OLD_KERAS in text for text in contents.values())
     migrations: dict[str, Migration] = {}
     for path, text in contents.items():
-        program = CallRewriter(text, trees[path], plans[path])
-        program.notes += find_indirect_imports(path, trees[path], plans)
-        migrations[path] = _migrate(program, notes_keras=needs_keras_note)
-        needs_keras_note = needs_keras_note and program.old_keras_line is None
+        rewriter = CallRewriter(text, trees[path], plans[path])
+        rewriter.notes += find_indirect_imports(path, trees[path], plans)
+        migrations[path] = _migrate(rewriter, notes_keras=needs_keras_note)
+        needs_keras_note = needs_keras_note and rewriter.old_keras_line is None
     return migrations
 
 
@@ -96,29 +96,29 @@ def _parse(text: str, path: str) -> ast.Module:
         ) from None
 
 
-def _migrate(program: CallRewriter, *, notes_keras: bool) -> Migration:
+def _migrate(rewriter: CallRewriter, *, notes_keras: bool) -> Migration:
     """Rewrite a file, and return the result.
 
     Args:
-        program: the file, not yet rewritten.
+        rewriter: rewriter of the file, which is not rewritten yet.
         notes_keras: whether to note the first name that needs the old Keras.
     """
-    tree, bindings = program.tree, program.plan.bindings
+    tree, bindings = rewriter.tree, rewriter.plan.bindings
     imported_names = {name for name, binding in bindings.items() if not isinstance(binding.statement, ast.Assign)}
-    program.notes += [*find_reused_names(tree, imported_names), *find_private_imports(tree, imported_names)]
+    rewriter.notes += [*find_reused_names(tree, imported_names), *find_private_imports(tree, imported_names)]
     if bindings:
         for node in ast.walk(tree):
-            program.rewrite(node)
-        rewrite_imports(program)
-        if not program.plan.has_old_shapes:
-            program.notes += find_dimension_values(tree, program.root)
-    if program.old_keras_line is not None and notes_keras:
-        program.notes.append(
+            rewriter.rewrite(node)
+        rewrite_imports(rewriter)
+        if not rewriter.plan.has_old_shapes:
+            rewriter.notes += find_dimension_values(tree, rewriter.root)
+    if rewriter.old_keras_line is not None and notes_keras:
+        rewriter.notes.append(
             (
-                program.old_keras_line,
+                rewriter.old_keras_line,
                 f"tf.layers and tf.nn.rnn_cell need the old Keras. Install tf_keras, and run with {_OLD_KERAS}=1.",
             )
         )
-    edits = program.edits
-    notes = [MigrationNote(line, edits.find_new_line(line), text) for line, text in sorted(set(program.notes))]
+    edits = rewriter.edits
+    notes = [MigrationNote(line, edits.find_new_line(line), text) for line, text in sorted(set(rewriter.notes))]
     return Migration(edits.render(), len(edits), tuple(notes))

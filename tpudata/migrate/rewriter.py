@@ -1,4 +1,4 @@
-"""Rewriting of the names of one program."""
+"""Rewriting of the names of one file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _OLD_KERAS_PARTS = (("layers",), ("nn", "rnn_cell"))
 
 
 class Rewriter(abc.ABC):
-    """Rewriter of one file of a program; it collects edits, and notes on what a person must do.
+    """Rewriter of one file; it collects edits, and notes on what a person must do.
 
     Args:
         text: the file.
         tree: its syntax tree.
-        plan: plan of its rewrite, which depends on the program's other files.
+        plan: plan of its rewrite, which depends on other files.
 
     Attributes:
         edits: the text with its edits.
-        tree, plan: as above.
+        tree: syntax tree of the file.
+        plan: plan of its rewrite.
         root: the file's name for TensorFlow; `tf` if it imports only parts of it.
         is_v1: whether `root` is, or becomes, tensorflow.compat.v1.
         is_v2: whether `root` is tensorflow.compat.v2.
@@ -205,7 +206,7 @@ def find_target(path: Path, *, is_whole: bool) -> str | None:
     Return None for a path without another name.
 
     Args:
-        path: path of a dotted name in the program, or of its first parts.
+        path: path of a dotted name in the file, or of its first parts.
         is_whole: whether it is the path of the whole dotted name.
     """
     for prefix in _SLIM_PATHS:

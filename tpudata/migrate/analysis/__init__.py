@@ -1,1 +1,1 @@
-"""Analysis of a program: its names of TensorFlow, its release, its sessions and guards."""
+"""Analysis of files: their names of TensorFlow, its release, sessions and guards."""

@@ -1,4 +1,4 @@
-"""Names of a program that are bound to TensorFlow, or to a part of it."""
+"""Names of a file that are bound to TensorFlow, or to a part of it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def find_imports(statement: ast.Import | ast.ImportFrom) -> dict[str, Binding]:
 
 
 def find_bindings(tree: ast.AST) -> dict[str, Binding]:
-    """Return the names that a program binds to TensorFlow or to a part of it.
+    """Return the names that a file binds to TensorFlow or to a part of it.
 
     Imports count for all parts, assignments only for parts that are renamed or gone, see `_find_aliases`.
     """
@@ -104,7 +104,7 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
 
 
 def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, Binding]:
-    """Return the names that a program gives to parts of TensorFlow that are renamed or gone: `layers = tf.contrib.layers`."""
+    """Return the names that a file gives to parts of TensorFlow that are renamed or gone: `layers = tf.contrib.layers`."""
     aliases: dict[str, Binding] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

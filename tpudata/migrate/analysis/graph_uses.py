@@ -66,7 +66,7 @@ class _Position(NamedTuple):
 
 
 class GraphUses:
-    """The uses in the files of a program; which functions run is judged by the names that code calls.
+    """The uses in files; which functions run is judged by the names that code calls.
 
     Args:
         trees: syntax trees of the files, by their paths.
@@ -80,7 +80,7 @@ class GraphUses:
     def find(self, path: str) -> list[GraphUse]:
         """Return the uses in a file, sorted by line: sessions anywhere, other uses in code that importing or starting a file runs.
 
-        Code that nothing in the program calls may be a model_fn: an estimator runs it with a graph, but it opens no session.
+        Code that nothing in the files calls may be a model_fn: an estimator runs it with a graph, but it opens no session.
         """
         reader = self._modules[path]
         uses = list(reader.module.uses)
@@ -172,7 +172,7 @@ class _GraphUseReader:
         return scope
 
     def _record_call(self, node: ast.Call, scope: _Scope) -> None:
-        """Record a call that no `with` of a graph encloses: as a use if it needs a graph, else as calls of the program's functions.
+        """Record a call that no `with` of a graph encloses: as a use if it needs a graph, else as calls of functions of the files.
 
         Args:
             node: the call.

@@ -1,5 +1,5 @@
-"""Code that a program runs with one release of TensorFlow alone, by its own test: an `if tf.__version__.startswith("1"):`, an
-`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. This code does not show which release the program is written
+"""Code that a file runs with one release of TensorFlow alone, by its own test: an `if tf.__version__.startswith("1"):`, an
+`if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. This code does not show which release the file is written
 for.
 """
 
@@ -49,7 +49,7 @@ class _VersionTests:
 
     def is_version_test(self, node: ast.AST) -> bool:
         """Return whether an expression tests the version of TensorFlow, or whether TensorFlow has a name."""
-        # Variables that hold the version or the result of a test count, too.
+        # Variables that hold the version or the result of a test also count.
         if any(isinstance(child, ast.Name) and child.id in self._names for child in ast.walk(node)):
             return True
         if any(_VERSIONS & set(path) for _, path in find_paths(node, self._bindings)):

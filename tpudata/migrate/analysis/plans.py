@@ -1,4 +1,4 @@
-"""Plan of each file of a program: facts that depend on other files, such as its API and whether an estimator runs it."""
+"""Plan of each file: facts that depend on other files, such as its API and whether an estimator runs it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import PurePath
 from tpudata.migrate.analysis.bindings import Binding, find_bindings, find_paths, split_dotted_name
 from tpudata.migrate.analysis.graph_uses import GraphUses, find_entry_files
 from tpudata.migrate.analysis.guards import find_guarded
-from tpudata.migrate.analysis.versions import Version, find_program_versions, find_version, is_written_for_v1
+from tpudata.migrate.analysis.versions import Version, decide_versions, find_version, is_written_for_v1
 from tpudata.migrate.names import TPU_NAMES
 
 # Functions that choose the behaviour of TensorFlow 1 or 2.
 _BEHAVIOUR_FUNCTIONS = frozenset(
     {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "enable_v2_behavior"}
 )
-# Names of the TPUEstimator's module that programs without an estimator use, too.
+# Names of the TPUEstimator's module that programs without an estimator also use.
 _WITHOUT_ESTIMATOR = frozenset({"CrossShardOptimizer", "InputPipelineConfig"})
 
 
@@ -27,11 +27,11 @@ class FilePlan:
 
     Attributes:
         bindings: names of TensorFlow in the file.
-        version: the API that the program is written for.
+        version: the API that the file is written for.
         guarded: nodes that are not rewritten: code that depends on a test of TensorFlow's release, or on a `try`;
             empty in a file that is written for TensorFlow 1.
         uses_estimator: whether a program that the file belongs to uses an estimator.
-        has_old_shapes: whether dimensions of shapes have a `value` in the program, as in TensorFlow 1.
+        has_old_shapes: whether dimensions of shapes have a `value` in a program that the file belongs to, as in TensorFlow 1.
         disables_v2: whether the rewrite adds `disable_v2_behavior()` to the file, which a program of sessions needs.
         notes: lines, and what a person must do there.
     """
@@ -46,7 +46,7 @@ class FilePlan:
 
 
 def plan_files(trees: Mapping[str, ast.Module]) -> dict[str, FilePlan]:
-    """Return the plan of each file of a program, by its path.
+    """Return the plan of each file, by its path.
 
     Args:
         trees: syntax trees of the files, by their paths.
@@ -55,7 +55,7 @@ def plan_files(trees: Mapping[str, ast.Module]) -> dict[str, FilePlan]:
 
 
 class _Planner:
-    """Facts about the files of a program, which are named by their paths.
+    """Facts about files, which are named by their paths.
 
     A file belongs to one program or several: the top of each is the file itself, or a file that imports it, directly or through
     other files.
@@ -79,7 +79,7 @@ class _Planner:
         guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
         own_versions = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
         linked_files = {path: set().union(*self._find_programs(path)) for path in trees}
-        self._versions = find_program_versions(own_versions, linked_files)
+        self._versions = decide_versions(own_versions, linked_files)
         # The name for TensorFlow of a file that is written for TensorFlow 1 becomes compat.v1, in guarded code as well.
         self._guarded = {
             path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
@@ -153,7 +153,7 @@ class _Planner:
         return path in starting_files or bool(starting_files and self._uses.find(path))
 
     def _note_graph_uses(self, path: str, *, uses_estimator: bool, sets_behaviour: bool) -> list[tuple[int, str]]:
-        """Return notes on calls that need a graph or TensorFlow 1's behaviour, if the program gives them neither.
+        """Return notes on calls that need a graph or TensorFlow 1's behaviour, if the programs of the file give them neither.
 
         Args:
             path: path of the file.

@@ -1,4 +1,4 @@
-"""The API of TensorFlow that files are written for: all files of a program share it, unless a file shows another API."""
+"""The API of TensorFlow that files are written for: files that are migrated together share it, unless one shows another API."""
 
 from __future__ import annotations
 
@@ -63,26 +63,24 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     return Version.MAYBE_V2 if any(path[:1] in _NEW_PROGRAM_PARTS for path in all_paths) else Version.UNDECIDED
 
 
-def find_program_versions(
-    versions: Mapping[str, Version], linked_files: Mapping[str, Collection[str]]
-) -> dict[str, Version]:
-    """Return the API of each file of a program; a file of TensorFlow 1 decides for undecided files.
+def decide_versions(versions: Mapping[str, Version], linked_files: Mapping[str, Collection[str]]) -> dict[str, Version]:
+    """Return the API of each file; if a file does not show it, other files of TensorFlow 1, ported or not, decide.
 
     Args:
         versions: the API that each file shows by itself, by its path.
-        linked_files: for each file, all files of the programs that it belongs to. Only these files decide on a file of Keras or
-            eager code, which may be a separate program.
+        linked_files: for each file, the files of all programs that it belongs to. For a file of Keras or eager code, only these
+            decide, since it may be a separate program; for other files, all files decide.
     """
     return {path: _decide_version(versions, path, linked_files[path]) for path in versions}
 
 
 def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Collection[str]) -> Version:
-    """Return the API of one file of a program: its own if that is clear, or else the API that other files suggest.
+    """Return the API of one file: its own if that is clear, or else the API that other files suggest.
 
     Args:
-        versions: as for `find_program_versions`.
+        versions: the API that each file shows by itself, by its path.
         path: path of the file to decide for.
-        linked_files: all files of the programs that this file belongs to.
+        linked_files: the files of all programs that this file belongs to.
     """
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
