@@ -94,7 +94,13 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
 
 
 def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
-    """Do the same as `_report`, but print one JSON object at the end instead of lines."""
+    """Print the defects as one JSON object, quarantine them if requested, and return the exit code.
+
+    Args:
+        folder: the dataset's folder.
+        defects: the defects, as they are found.
+        check: the check of Examples that found the defects, for the quarantine; None for no quarantine.
+    """
     defect_list = list(defects)
     report: dict[str, Any] = {"path": folder, "defects": [dataclasses.asdict(defect) for defect in defect_list]}
     remaining = defect_list

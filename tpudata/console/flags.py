@@ -169,7 +169,7 @@ class FlagParser(argparse.ArgumentParser):
         """Return the known flag that a name stands for, such as `--use-tpu` for `--use_tpu`; the name itself if it is unknown."""
         own_flags = self.list_flag_names()
         dashed, underscored = name.replace("_", "-"), "--" + name[2:].replace("-", "_")
-        # Our own flags come first: Beam has a flag --dry_run, too.
+        # Our own flags come first: Beam also has a flag --dry_run.
         for spelling, flags in (
             (name, own_flags),
             (dashed, own_flags),

@@ -28,7 +28,7 @@ def describe_machine_error(error: BaseException) -> str:
     """Return the message for an error that the machine causes, in one line; empty for other errors.
 
     Args:
-        error: an exception; the exceptions that it was raised from or during count, too.
+        error: an exception; the exceptions that it was raised from or during also count.
     """
     for cause in iterate_causes(error):
         text = f"{type(cause).__name__}: {cause}"

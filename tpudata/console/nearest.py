@@ -10,7 +10,7 @@ _MAX_EDITS = 4
 # Distance of a part from its whole, in edits: --resize stands for --resize-shorter, not for --resume.
 _PART_DISTANCE = 1.5
 # Characters of the shortest part that counts: a shorter beginning fits too many names.
-_SHORTEST_PART = 3
+_MIN_PART_CHARACTERS = 3
 
 
 def find_nearest_name(unknown_name: str, names: Iterable[str]) -> str | None:
@@ -52,7 +52,7 @@ def did_you_mean(unknown_name: str, names: Iterable[str]) -> str:
 
 def _is_part(part: str, whole: str) -> bool:
     """Return whether a name that is not too short begins another one, or consists of some of its words."""
-    if len(part) < _SHORTEST_PART:
+    if len(part) < _MIN_PART_CHARACTERS:
         return False
     return whole.startswith(part) or set(re.split(r"\W|_", part)) < set(re.split(r"\W|_", whole))
 

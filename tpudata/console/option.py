@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _METADATA = "option"
 # Characters of the longest metavar; longer choices are listed in the help text, which argparse wraps.
-_LONGEST_METAVAR = 40
+_MAX_METAVAR_CHARACTERS = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Option:
         name: name of the field, and of the keyword of the functions.
         flag: the flag, such as `--shard-size`.
         value: the values that the flag takes.
-        choices: values of the option by the words that stand for them; empty if the flag takes other words, too.
+        choices: values of the option by the words that stand for them; empty if the flag also takes other words.
         inverts: whether the flag is a switch that sets the option to False.
         collect: function from all values of a flag that may be passed several times to the option's value; None for other flags.
         separator: characters between a key and its value in the flag, for an option whose keyword is a mapping.
@@ -269,7 +269,7 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
         return
     metavar = option.value.metavar or "{" + ",".join(option.choices) + "}"
     # Many choices are listed in the help text, which argparse wraps.
-    if len(metavar) > _LONGEST_METAVAR:
+    if len(metavar) > _MAX_METAVAR_CHARACTERS:
         help_text, metavar = f"{help_text}: {', '.join(option.choices)}", option.flag.removeprefix("--").upper()
     parse = option.value.parse
     parser.add_argument(

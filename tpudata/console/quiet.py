@@ -23,7 +23,7 @@ _ABOUT_GCP = ("apitools not found", "Failed to import GCSFileSystem")
 
 @contextlib.contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Drop informational lines that are written to stderr inside; write everything else when the context ends.
+    """Drop informational lines that the body writes to stderr; write everything else when the context ends.
 
     TensorFlow 2.21 writes them in spite of TF_CPP_MIN_LOG_LEVEL (tensorflow/tensorflow#100442). If the user has set that variable,
     or there is no stderr, nothing is dropped; otherwise the variable is set, for later lines.
@@ -52,7 +52,7 @@ def quiet_loading() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_beam_loading() -> Iterator[None]:
-    """Drop warnings inside: two of Beam's about its missing [gcp] extra, and Google's about an old version of Python.
+    """Drop warnings in the body: two of Beam's about its missing [gcp] extra, and Google's about an old version of Python.
 
     A runner or storage that needs the extra raises an error that names it. Only tpudata's commands use this, since
     loggers and warnings belong to the whole process.

@@ -126,8 +126,8 @@ class _Interrupts:
     """Handler of `interruptible`, and the thread that acts on signals: a handler may run while the main thread holds any lock.
 
     Args:
-        stop: as for `interruptible`.
-        tidy: as for `interruptible`.
+        stop: ends other processes that work for this one; called immediately, in the thread that acts on signals.
+        tidy: removes temporary files; called in another thread, and only if the process is ended by force.
 
     Attributes:
         received: exception of the first signal, or None.

@@ -10,7 +10,10 @@ def first_line(error: BaseException | str) -> str:
 
 
 def one_line(error: BaseException | str) -> str:
-    """Return the whole message of an error on one line, without its full stop; without a message, as for `first_line`."""
+    """Return the whole message of an error on one line, without its full stop.
+
+    An error without a message gives the name of its class, an empty string `no message`.
+    """
     return " ".join(str(error).split()).rstrip(".") or _describe_empty(error)
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from tpudata.errors import TpudataError
 from tpudata.format import Dataset, Feature
 from tpudata.format.example.decode import decode_example
-from tpudata.format.manifest.annotation_features import caption_feature, object_tables
+from tpudata.format.manifest.annotation_features import Box, caption_feature, object_tables
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, compute_outline
 from tpudata.report.pictures import colour_label_map, encode_png, is_picture, make_thumbnail, open_picture
@@ -21,12 +21,12 @@ from tpudata.report.texts import find_text_columns, join_sides
 
 # Largest numbers of pictures that are shown: of a class, of a dataset without classes, and in all. Then of texts: of a class, and
 # of a dataset without classes; and of classes whose texts are shown.
-_PICTURES_A_CLASS, _PICTURES_WITHOUT_CLASSES, _PICTURES = 6, 30, 120
-_TEXTS_A_CLASS, _TEXTS, _TEXT_CLASSES = 3, 12, 12
+_MAX_PICTURES_A_CLASS, _MAX_PICTURES_WITHOUT_CLASSES, _MAX_PICTURES = 6, 30, 120
+_MAX_TEXTS_A_CLASS, _MAX_TEXTS, _MAX_TEXT_CLASSES = 3, 12, 12
 # Largest height and width of a picture in pixels.
 _SIDE = 96
 # Pictures with annotations are larger, and fewer.
-_ANNOTATED_SIDE, _ANNOTATED_PICTURES = 192, 24
+_ANNOTATED_SIDE, _MAX_ANNOTATED_PICTURES = 192, 24
 # Errors that a damaged picture raises.
 _PICTURE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, TpudataError)
 
@@ -169,11 +169,11 @@ class SampleReader:
 
     def _has_room(self, classes: Sequence[str]) -> bool:
         """Return whether a further picture of a record with these classes is shown; it counts for the first class."""
-        max_pictures = _ANNOTATED_PICTURES if self._is_annotated else _PICTURES
-        max_of_class = _PICTURES_WITHOUT_CLASSES
+        max_pictures = _MAX_ANNOTATED_PICTURES if self._is_annotated else _MAX_PICTURES
+        max_of_class = _MAX_PICTURES_WITHOUT_CLASSES
         if classes:
             # Fewer for each of many classes, so that more classes are shown.
-            max_of_class = min(_PICTURES_A_CLASS, max(1, max_pictures // self._num_classes))
+            max_of_class = min(_MAX_PICTURES_A_CLASS, max(1, max_pictures // self._num_classes))
         pictures = self._sample.pictures
         pictures_of_class = pictures.get(classes[0] if classes else "", [])
         return len(pictures_of_class) < max_of_class and sum(map(len, pictures.values())) < max_pictures
@@ -189,7 +189,8 @@ class SampleReader:
             maps: label maps in colours, of the size of the thumbnail.
             classes: names of the record's classes.
         """
-        boxes, names = [], list[str]()
+        boxes: list[Box] = []
+        names: list[str] = []
         if self._objects is not None:
             boxes, names = self._objects.boxes(values), self._objects.class_names(values, self._class_names)
         captions = [] if self._captions is None else values.get(self._captions.name, [])
@@ -240,10 +241,10 @@ class SampleReader:
         """Add a text to the texts that are shown, if there is room for it."""
         texts_by_class = self._sample.texts
         class_name = classes[0] if classes else ""
-        max_of_class = _TEXTS_A_CLASS if classes else _TEXTS
+        max_of_class = _MAX_TEXTS_A_CLASS if classes else _MAX_TEXTS
         has_room = len(texts_by_class.get(class_name, [])) < max_of_class
-        # No further class is shown once there are `_TEXT_CLASSES`.
-        if has_room and (class_name in texts_by_class or len(texts_by_class) < _TEXT_CLASSES):
+        # No further class is shown once there are `_MAX_TEXT_CLASSES`.
+        if has_room and (class_name in texts_by_class or len(texts_by_class) < _MAX_TEXT_CLASSES):
             texts_by_class.setdefault(class_name, []).append(ClassedText(text, tuple(classes)))
 
 

@@ -51,13 +51,14 @@ def format_picture(picture: SamplePicture) -> str:
 def format_text(text: ClassedText, decode: Decode) -> str:
     """Return the HTML of a text: its documents, with names of sides and classes if there are several."""
     blocks: list[str] = []
-    room = _SHOWN_CHARACTERS
+    # Characters that may still be shown.
+    remaining_count = _SHOWN_CHARACTERS
     for content, is_learned, side in _decode_parts(text.text, decode):
-        escaped = html.escape(_shorten(content, room))
+        escaped = html.escape(_shorten(content, remaining_count))
         label = f"<i>{html.escape(side)}:</i> " if side else ""
         blocks.append(f"{label}<mark>{escaped}</mark>" if is_learned else f"{label}{escaped}")
-        room -= len(content)
-        if room <= 0:
+        remaining_count -= len(content)
+        if remaining_count <= 0:
             break
     classes = f'<p class="note">{html.escape(", ".join(text.classes))}</p>' if len(text.classes) > 1 else ""
     return f"<pre>{''.join(blocks)}</pre>{classes}"
@@ -66,7 +67,7 @@ def format_text(text: ClassedText, decode: Decode) -> str:
 def _decode_parts(documents: Text, decode: Decode) -> Iterator[tuple[str, bool, str]]:
     """Yield the content of each part of documents as text, whether it is learned, and the name of its side.
 
-    Separators between documents and sides are parts, too.
+    Separators between documents and sides also count as parts.
     """
     for index, document in enumerate(documents):
         if index:

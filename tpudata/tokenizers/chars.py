@@ -64,7 +64,7 @@ class CharTokenizer:
             data: content of the file.
             path: path of the file, for messages.
             eos: None, or the name `<eos>`.
-            replace_unknown: as for the class.
+            replace_unknown: whether a character outside the vocabulary becomes the last id; otherwise a text with it is rejected.
 
         Raises:
             SourceError: it is not a vocabulary of characters.

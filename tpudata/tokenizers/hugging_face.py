@@ -77,7 +77,7 @@ class HuggingFaceTokenizer:
         """Return the ids of a text, int32 [tokens], and the start and end of each token in characters, int64 [tokens, 2].
 
         Raises:
-            ValueError: as in `encode_batch`.
+            ValueError: the package cannot encode the text.
         """
         (encoding,) = _encode(self._tokenizer.encode_batch, [text])
         # Without tokens, numpy would make an array of one dimension.

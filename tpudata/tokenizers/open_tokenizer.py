@@ -27,7 +27,13 @@ _MEMBERS = ("identity", "unknown_id", "file_bytes", "encode_batch", "decode")
 
 
 class FileUse(enum.Enum):
-    """Whether a kind of tokenizer has a file."""
+    """Whether a kind of tokenizer has a file.
+
+    Attributes:
+        NONE: it has none.
+        OPTIONAL: it has one if `--tokenizer` names one.
+        REQUIRED: `--tokenizer` must name one.
+    """
 
     NONE = enum.auto()
     OPTIONAL = enum.auto()
@@ -38,7 +44,7 @@ class TokenizerKind(NamedTuple):
     """A kind of tokenizer; docs/convert/extending.md has a recipe for another kind.
 
     Attributes:
-        file: whether it has a file.
+        file: whether it has a file, see `FileUse`.
         open: returns the tokenizer, given its spec, the bytes of its file (empty without a file) and the characters of the data.
         takes_eos: whether --eos may name one of its tokens.
         has_special_tokens: whether it has special tokens whose names may stand in a text, and follows the spec's rule for them.
@@ -99,7 +105,8 @@ class TokenizerSpec:
             text: the value of `--tokenizer`: the attribute `kind`, or `kind:path`.
             eos: token that ends a document, or None for the tokenizer's default.
             replace_unknown: whether chars gives an unknown character a separate id instead of raising an error.
-            special_tokens: what the name of a special token in a text becomes, as the attribute.
+            special_tokens: what the name of a special token in a text becomes: `"token"`, `"text"`, or None for its package's
+                rule.
         """
         kind, _, path = text.partition(":")
         return cls(kind, path, eos, replace_unknown=replace_unknown, special_tokens=special_tokens)
@@ -125,7 +132,7 @@ def open_tokenizer(spec: TokenizerSpec, characters: str = "", sha256: str = "") 
     Args:
         spec: description of the tokenizer.
         characters: characters that were collected from the data, if the spec asks for that.
-        sha256: required hash of its file, as in `TokenizerIdentity`; empty for any file.
+        sha256: required SHA-256 of its file, in hexadecimal digits; empty for any file.
 
     Raises:
         MissingExtraError: its package is not installed.

@@ -77,7 +77,11 @@ class SentencePieceTokenizer:
         return np.concatenate(list(all_ids))
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text, with names of control pieces as plain text; ValueError as in `encode_batch`."""
+        """Return the ids of each text, with names of control pieces as plain text.
+
+        Raises:
+            ValueError: the model cannot encode a text.
+        """
         # One thread: several worker processes share the machine.
         try:
             encoded: list[Ids] = self._processor.encode(list(texts), out_type="numpy", num_threads=1)

@@ -13,12 +13,13 @@ from tpudata.storage import is_remote
 _SMALL_IMAGE_BYTES = 64 * 64 * 3
 
 
-def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
+def advise(limiting_stage: str, waits_for: str, dataset: Dataset, flags: argparse.Namespace, *, is_held: bool) -> str:
     """Return advice on the stage that limits feeding.
 
     Args:
-        limit: name of the stage, such as `read`.
-        waits_for: "cores", "storage" or "threads", as in `measure`.
+        limiting_stage: name of the stage, such as `read`.
+        waits_for: what feeding waits for: "cores", "storage", or "threads", which stands for work that does not run on all cores at
+            the same time.
         dataset: the dataset that is fed.
         flags: flags of the command, from `parse_bench_flags`.
         is_held: whether training keeps all records in memory.
@@ -33,16 +34,16 @@ def advise(limit: str, waits_for: str, dataset: Dataset, flags: argparse.Namespa
         )
     # The stage `decode` only exists if a stage that changes pixels follows it; otherwise the last stage decodes.
     decoding_stage = "decode" if changes_pixels(flags) else "input_fn"
-    if has_pictures(dataset) and limit == decoding_stage:
+    if has_pictures(dataset) and limiting_stage == decoding_stage:
         return f"{_advise_on_decoding(dataset, flags)} More cores help in proportion."
-    if limit == "input_fn" and changes_pixels(flags):
+    if limiting_stage == "input_fn" and changes_pixels(flags):
         advice = []
         if flags.augment:
             advice.append("Omit RandAugment, or give it fewer layers.")
         if flags.dtype != "uint8":
             advice.append("Feed uint8 (--dtype uint8), and let the model scale the pixels on the device.")
         return " ".join([*advice, "More cores help in proportion."])
-    if limit == "read" and dataset.manifest.compression:
+    if limiting_stage == "read" and dataset.manifest.compression:
         return "Unpacking takes most: convert with --compression none. More cores help in proportion."
     cache_advice = "" if is_held else 'cache="auto" keeps parsed records in memory if they fit. '
     if waits_for == "threads":

@@ -69,7 +69,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
           `waiting` (share of the time that the device waits), `cores` that would be enough, null if cores are not the limit, and
           `storage`, its load on an object store (`StorageRates.predict_load`) or null.
         - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, the comparison with
-          what a host feeds (`FeedingRate.compare`), and `storage` as in `step`.
+          what a host feeds (`FeedingRate.compare`), and `storage`, its load on an object store (`StorageRates.predict_load`) or
+          null.
 
     Raises:
         TpudataError: the dataset cannot be read, or a flag does not fit it.
@@ -105,8 +106,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     pipeline = stages[-1]
     is_busy = pipeline.cores + pipeline.other_cores >= _BUSY_SHARE * cores
     shares = _compute_shares(repeated_stages, is_busy=is_busy)
-    limit = max(shares, key=lambda name: shares[name])
-    idle_reason = "storage" if limit == "read" else "threads"
+    limiting_stage = max(shares, key=lambda name: shares[name])
+    idle_reason = "storage" if limiting_stage == "read" else "threads"
     waits_for = "cores" if is_busy else idle_reason
     descriptions = _describe_work(stages, dataset, flags)
     return {
@@ -118,9 +119,9 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         "is_held": stage_runner.is_held,
         # A stage that runs only once has no share.
         "stages": [_describe_stage(stage, split, descriptions[stage.name], shares.get(stage.name)) for stage in stages],
-        "limit": limit,
+        "limit": limiting_stage,
         "waits_for": waits_for,
-        "advice": advise(limit, waits_for, dataset, flags, is_held=stage_runner.is_held),
+        "advice": advise(limiting_stage, waits_for, dataset, flags, is_held=stage_runner.is_held),
         "storage": None if storage is None else storage.to_json(),
         "step": _describe_step(pipeline, flags, storage, is_busy=is_busy),
         "tpu": None if cost is None else _compare_with_tpu(pipeline, cost, cores, storage),
@@ -208,7 +209,7 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
         stages: measurements of the stages, in order.
         is_busy: whether the cores are busy: the cost is then CPU time, otherwise elapsed time.
     """
-    # Each stage does the work of the stages before it, too.
+    # Each stage also does the work of the stages before it.
     added_costs, max_cost = {}, 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
