@@ -242,7 +242,14 @@ class _SourceCheck:
             raise AssertionError(f"{self.source}: converts {empty}, which is to have no records, without an error.")
 
     def _require_equal(self, output: str, expected: str, run: str, hint: str) -> None:
-        """Raise AssertionError if two datasets differ, given the subfolders of both; `run` and `hint` as for `_require_same`."""
+        """Raise AssertionError if two datasets differ.
+
+        Args:
+            output: subfolder of the first dataset.
+            expected: subfolder of the second dataset.
+            run: the run that made the first dataset, for the message.
+            hint: what makes the files equal, for the message.
+        """
         self._require_same(self._read_files(output), self._read_files(expected), run, hint)
 
     def _require_same(self, files: dict[str, bytes], expected: dict[str, bytes], run: str, hint: str) -> None:
@@ -362,6 +369,6 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
 
 
 def _require(is_kept: bool, message: str) -> None:
-    """Raise AssertionError with this message unless a promise is kept, even in a Python without assertions."""
+    """Raise AssertionError with this message unless a promise is kept, also under `python -O`."""
     if not is_kept:
         raise AssertionError(message)

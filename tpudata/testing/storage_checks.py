@@ -226,7 +226,7 @@ class _StorageCheck:
             raise ZeroDivisionError
 
     def _require(self, is_kept: bool, message: str) -> None:
-        """Raise AssertionError with this message unless a promise is kept, even in a Python without assertions."""
+        """Raise AssertionError with this message unless a promise is kept, also under `python -O`."""
         if not is_kept:
             raise AssertionError(f"{self._folder}: {message}")
 
