@@ -87,7 +87,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
         source_options = _resolve_annotations(read_options(SourceOptions, flags), beam_options, dry_run=dry_run)
-        conversion = image_conversion(options, source_options, read_options(ImageOptions, flags))
+        conversion = make_image_conversion(options, source_options, read_options(ImageOptions, flags))
         check_source = functools.partial(check_reader, flags.reader, where=flags.input)
         check_source(conversion.source)
         # Checked again after a scan, which may find several labels.
@@ -109,7 +109,7 @@ def _resolve_annotations(options: SourceOptions, beam_options: PipelineOptions, 
     return dataclasses.replace(options, **absolute_paths)
 
 
-def image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
+def make_image_conversion(options: ConvertOptions, source_options: SourceOptions, images: ImageOptions) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run."""
     source = _match_appended_features(options, open_source(options, source_options))
     if isinstance(source, Tars) and (images.layout != IMAGENET or images.target_half is not None):

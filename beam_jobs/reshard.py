@@ -104,10 +104,10 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     reshard_options.check_with(options)
     with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        yield reshard_conversion(options, inputs, reshard_options, keeps_compression=flags.compression is None)
+        yield make_reshard_conversion(options, inputs, reshard_options, keeps_compression=flags.compression is None)
 
 
-def reshard_conversion(
+def make_reshard_conversion(
     options: ConvertOptions, inputs: Sequence[str], reshard_options: ReshardOptions, *, keeps_compression: bool = False
 ) -> Conversion:
     """Inspect the inputs, and return their conversion, ready to be planned or run.

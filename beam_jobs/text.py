@@ -46,7 +46,7 @@ from beam_jobs.steps.duplicates.texts import OmitDuplicates
 from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter
-from beam_jobs.text_records.schema import text_layout
+from beam_jobs.text_records.schema import choose_text_layout
 from tpudata.console.option import stored_options
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
@@ -107,7 +107,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         # The plan of a dry run is made on this machine, so any path is valid.
         if not dry_run:
             text = _resolve_targets(_resolve_tokenizer(text, beam_options), beam_options)
-        yield text_conversion(options, text, source_options)
+        yield make_text_conversion(options, text, source_options)
 
 
 def _add_template(text: TextOptions, path: str | None) -> TextOptions:
@@ -145,7 +145,7 @@ def _resolve_targets(text: TextOptions, beam_options: PipelineOptions) -> TextOp
     return dataclasses.replace(text, targets_file=absolute_path(text.targets_file, beam_options))
 
 
-def text_conversion(
+def make_text_conversion(
     options: ConvertOptions, text: TextOptions, source_options: TextSourceOptions | None = None
 ) -> Conversion:
     """Inspect the input, and return its conversion, ready to be planned or run.
@@ -181,7 +181,7 @@ def text_conversion(
         options=options,
         source=source,
         converter=converter,
-        layout=text_layout(text),
+        layout=choose_text_layout(text),
         text_bytes=converter.text_bytes,
         estimate=converter.estimate_ratio,
         deciding_options={

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from beam_jobs.command.option_parser import OptionParser, read_options
 from beam_jobs.command.run_conversion import check_output_is_writable, parse_flags, run_conversion
 from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.images import image_conversion
+from beam_jobs.images import make_image_conversion
 from beam_jobs.options import ConvertOptions, PrintOptions, RunOptions
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.folders.imagenet import SYNSET_FILES, TRAIN_TAR, VALIDATION_TAR, ImageNet
@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     flags, beam_options = parse_flags(parser, argv)
     options, run_options = read_options(ConvertOptions, flags, label_offset=1), read_options(RunOptions, flags)
     check_output_is_writable(options, beam_options, dry_run=run_options.dry_run)
-    conversion = image_conversion(options, SourceOptions(), read_options(ImageOptions, flags, jpeg_only=True))
+    conversion = make_image_conversion(options, SourceOptions(), read_options(ImageOptions, flags, jpeg_only=True))
     if not isinstance(conversion.source, ImageNet):
         raise UsageError(
             f"--raw_data_dir {flags.input} is not laid out as ImageNet. Put {TRAIN_TAR} or train/SYNSET/*.JPEG there, and"

@@ -20,7 +20,7 @@ from beam_jobs.conversion_run import convert, plan_conversion
 from beam_jobs.options import RunOptions
 from beam_jobs.run.launch import Launch
 from beam_jobs.run.lifetime import check_detachable
-from beam_jobs.run.runner import options_of_pipeline, read_program_options
+from beam_jobs.run.runner import copy_pipeline_options, read_program_options
 from tpudata.console.nearest import suggestion
 from tpudata.errors import UsageError
 from tpudata.format import Manifest, open_dataset
@@ -99,7 +99,7 @@ def _read_beam_options(options: Mapping[str, Any], workers: int) -> PipelineOpti
     extra_name = next((name for name in ("runner", "beam_options", "workers") if options.get(name) is not None), None)
     if extra_name is not None:
         raise UsageError(f"pipeline: it has a runner and options (got {extra_name}, too). Omit one.")
-    return options_of_pipeline(pipeline)
+    return copy_pipeline_options(pipeline)
 
 
 def _make_plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:

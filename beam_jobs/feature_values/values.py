@@ -325,8 +325,8 @@ def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np
         fits = bool((np.isinf(converted) == np.isinf(array)).all())
     elif converted.dtype.kind == "f":
         # A float holds all integers below 2**nmant. Larger ones are compared by Python, which is exact; numpy would compare floats.
-        large = np.abs(array.astype(np.float64)) >= 2.0 ** np.finfo(converted.dtype).nmant
-        fits = all(map(operator.eq, converted[large].tolist(), array[large].tolist()))
+        is_large = np.abs(array.astype(np.float64)) >= 2.0 ** np.finfo(converted.dtype).nmant
+        fits = all(map(operator.eq, converted[is_large].tolist(), array[is_large].tolist()))
     else:
         fits = np.array_equal(converted, array)
     if not fits:

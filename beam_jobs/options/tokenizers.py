@@ -56,13 +56,13 @@ class TokenizerOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        passed = {
+        is_passed_by_flag = {
             "--eos": self.eos is not None,
             "--replace-unknown": self.replace_unknown,
             "--special-tokens": self.special_tokens is not None,
             "--chat-template": self.chat_template is not None,
         }
-        for flag, is_passed in passed.items():
+        for flag, is_passed in is_passed_by_flag.items():
             if is_passed and self.tokenizer is None:
                 raise UsageError(f"{flag} requires --tokenizer. Pass it, or omit the flag")
         _ = self.spec  # Its parser checks the tokenizer.

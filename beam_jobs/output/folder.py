@@ -222,9 +222,9 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
-    stored = read_manifest(output)
+    stored_manifest = read_manifest(output)
     # These two fields are set when the metadata are written, so `manifest` lacks them.
-    if dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
+    if dataclasses.replace(stored_manifest, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
             " Run one at a time, or name another folder."

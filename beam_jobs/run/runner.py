@@ -112,7 +112,7 @@ def read_program_options(
     return options
 
 
-def options_of_pipeline(pipeline: Any) -> PipelineOptions:
+def copy_pipeline_options(pipeline: Any) -> PipelineOptions:
     """Return a copy of the options of a program's pipeline, with the class of its runner.
 
     Raises:

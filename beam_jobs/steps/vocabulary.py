@@ -10,7 +10,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
 from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import readable_texts
+from beam_jobs.text_files.values import read_texts
 from tpudata.storage import RequestLimits
 from tpudata.tokenizers import CharacterSet
 
@@ -42,7 +42,7 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
 def _collect_characters(pack: bytes, options: TextOptions) -> str:
     """Return the characters of a pack's documents, each once."""
     characters = CharacterSet()
-    for texts in readable_texts(read_packs([Pack.from_bytes(pack)]), options):
+    for texts in read_texts(read_packs([Pack.from_bytes(pack)]), options):
         # None for a document that cannot be read.
         for text in texts or ():
             characters.add(text)

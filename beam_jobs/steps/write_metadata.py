@@ -176,9 +176,11 @@ class WriteMetadata(LimitedStep):
         storage = storage_for(output)
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
             return False
-        stored = open_dataset(output).manifest
+        stored_manifest = open_dataset(output).manifest
         # `write_metadata` sets the two replaced fields, so `manifest` lacks them.
-        return dataclasses.replace(stored, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
+        return (
+            dataclasses.replace(stored_manifest, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
+        )
 
     def _drop_claim(self) -> None:
         """Remove the claim, unless it ends with the process that started the run."""
@@ -195,9 +197,12 @@ class WriteMetadata(LimitedStep):
 
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest in the folder is neither `before`, nor `after`, which a retry finds."""
-        stored = open_dataset(self._options.output).manifest
+        stored_manifest = open_dataset(self._options.output).manifest
         # `write_metadata` sets these two fields.
-        if dataclasses.replace(stored, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (before, after):
+        if dataclasses.replace(stored_manifest, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (
+            before,
+            after,
+        ):
             raise OutputError(
                 f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."

@@ -21,7 +21,7 @@ from beam_jobs.text_files.forms import TextForm, detect_form, detect_text_compre
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, SQUAD, TextOptions
 from beam_jobs.text_files.parallel_lines import find_targets, pair_lines
 from beam_jobs.text_files.parquet_rows import check_group, read_group_rows, read_row_groups
-from beam_jobs.text_files.spans.blocks import SpanBlock, gather_spans, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.spans.blocks import SpanBlock, find_line_blocks, find_line_blocks_in_range, gather_spans
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.squad import read_questions
 from tpudata.console.tables import count_text
@@ -216,8 +216,8 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
     path, text_format = part.file.path, TEXT_FORMATS[form.kind]
     if text_format.is_lines:
         if not form.compression:
-            return line_blocks_in_range(path, part.start, part.stop, limit)
-        return line_blocks(decompress_file(path, form.compression), offset=0, limit=limit)
+            return find_line_blocks_in_range(path, part.start, part.stop, limit)
+        return find_line_blocks(decompress_file(path, form.compression), offset=0, limit=limit)
     if form.has_ranges and text_format.in_range is not None:
         return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, limit))
     assert text_format.in_stream is not None, f"{form.kind} has a separate reader"

@@ -37,9 +37,9 @@ from beam_jobs.text_files.options import (
     TSV,
 )
 from beam_jobs.text_files.sentences import drop_comments, keep_sentences
-from beam_jobs.text_files.spans.csv_rows import row_spans
+from beam_jobs.text_files.spans.csv_rows import join_rows
 from beam_jobs.text_files.spans.json_arrays import array_spans
-from beam_jobs.text_files.spans.lines import Span, join_paragraphs, line_spans, paragraphs_in_range
+from beam_jobs.text_files.spans.lines import Span, join_paragraphs, join_paragraphs_in_range, line_spans
 from beam_jobs.text_files.spans.separated import split_documents, split_documents_in_range
 
 # (path, first byte of a range, byte after it, delimiter, --document-bytes) -> the documents that begin in the range.
@@ -80,7 +80,7 @@ def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _pat
 
 
 def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return paragraphs_in_range(path, start, stop, limit)
+    return join_paragraphs_in_range(path, start, stop, limit)
 
 
 def _split_sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
@@ -88,7 +88,7 @@ def _split_sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path
 
 
 def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return keep_sentences(paragraphs_in_range(path, start, stop, limit))
+    return keep_sentences(join_paragraphs_in_range(path, start, stop, limit))
 
 
 def _split_annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
@@ -96,7 +96,7 @@ def _split_annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path
 
 
 def _split_annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return drop_comments(paragraphs_in_range(path, start, stop, limit))
+    return drop_comments(join_paragraphs_in_range(path, start, stop, limit))
 
 
 def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:
@@ -104,7 +104,7 @@ def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path:
 
 
 def _split_csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    return row_spans(line_spans(chunks, offset=0, limit=limit), delimiter, limit, path)
+    return join_rows(line_spans(chunks, offset=0, limit=limit), delimiter, limit, path)
 
 
 def _split_array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str) -> Iterator[Span]:

@@ -26,7 +26,7 @@ from beam_jobs.text_files.options import (
     TSV,
     TextOptions,
 )
-from beam_jobs.text_files.spans.csv_rows import cells, find_columns, row_spans
+from beam_jobs.text_files.spans.csv_rows import cells, find_columns, join_rows
 from beam_jobs.text_files.spans.json_arrays import is_json_array
 from beam_jobs.text_files.spans.lines import drop_blank_lines, line_spans
 from beam_jobs.text_files.squad import is_squad
@@ -217,7 +217,7 @@ def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[
         delimiter: character between two cells.
     """
     spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
-    rows = drop_blank_lines(spans) if kind == RAW_TSV else row_spans(spans, delimiter, _HEAD_BYTES, path)
+    rows = drop_blank_lines(spans) if kind == RAW_TSV else join_rows(spans, delimiter, _HEAD_BYTES, path)
     row = next(rows, None)
     if row is None:
         return ()

@@ -157,7 +157,7 @@ def _join_pair(options: TextOptions, values: list[Value]) -> list[Value]:
     return [inputs, *values[input_count:]]
 
 
-def readable_texts(
+def read_texts(
     documents: Iterable[tuple[Reference, bytes | BadRecordError]] | Iterable[tuple[Reference, bytes]],
     options: TextOptions,
 ) -> Iterator[list[str] | None]:

@@ -19,7 +19,7 @@ from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference, key_bytes
 from beam_jobs.references.rejection import RejectInput
 from beam_jobs.text_files.options import SPLIT, TextOptions
-from beam_jobs.text_files.values import readable_texts
+from beam_jobs.text_files.values import read_texts
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import make_text_features
 from beam_jobs.text_records.summary import TextSummary
@@ -222,7 +222,7 @@ class TextConverter(Converter):
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(characters=None)
         characters = CharacterSet()
-        for texts in readable_texts(documents, self.options):
+        for texts in read_texts(documents, self.options):
             for text in texts or ():
                 characters.add(text)
         return open_tokenizer(self.options.tokenizer, characters.characters) if characters.characters else None

@@ -15,7 +15,7 @@ LAYOUT_PACKED_PAIRS = "packed_pairs"
 SEGMENT_IDS, POSITIONS, LOSS_WEIGHTS = "segment_ids", "positions", "loss_weights"
 
 
-def text_layout(options: TextOptions) -> str:
+def choose_text_layout(options: TextOptions) -> str:
     """Return the name of the layout that the options choose."""
     if options.tokenizer is None:
         # Ids of another program's tokenizer make the same records as ours.

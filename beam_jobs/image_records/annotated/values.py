@@ -54,8 +54,8 @@ def list_annotation_values(
                 classes = _draw_class_map(schema, annotation, view, segments)
                 values[schema.map_feature.name] = encode_label_map(schema.map_feature, view.convert_pixels(classes))[0]
             else:
-                stored = place_map(schema.map_feature, map_data, frame, is_upright=schema.is_upright)
-                values[schema.map_feature.name] = stored
+                placed_map = place_map(schema.map_feature, map_data, frame, is_upright=schema.is_upright)
+                values[schema.map_feature.name] = placed_map
         values |= _list_object_values(schema, annotation, view, segments)
         values |= _list_class_values(schema, annotation)
         if kinds.CAPTIONS in schema.kinds:

@@ -23,7 +23,7 @@ from beam_jobs.references.reference import key_bytes
 from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.text_files.options import TextOptions
-from beam_jobs.text_files.values import readable_texts
+from beam_jobs.text_files.values import read_texts
 from tpudata.storage import RequestLimits
 
 DIGEST_BYTES = 16
@@ -120,7 +120,7 @@ class _Digests(LimitedStep):
         """
         name, data = element
         pack = Pack.from_bytes(data)
-        documents = readable_texts(read_packs([pack]), self._options)
+        documents = read_texts(read_packs([pack]), self._options)
         for row, (key, texts) in enumerate(zip(pack.keys, documents, strict=True)):
             if texts is not None:
                 digest = hash_texts(texts)

@@ -14,7 +14,7 @@ from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts, list_units
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.listing.growing_batches import batch_growing
-from beam_jobs.steps.listing.scan_source import ScannedParts
+from beam_jobs.steps.listing.scan_source import Part, ScannedParts
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
@@ -61,7 +61,7 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, U
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
 
-def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Any]]:
+def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Part]]:
     """Yield the parts of a source in batches; `begin` is the element of the impulse."""
     del begin
     with held_request_limits(options.request_limits):
@@ -93,7 +93,7 @@ class _SplitParts(LimitedStep):
         self._source = source
 
     @holds_limits
-    def process(self, parts: Sequence[Any] | bytes) -> Iterator[Any]:
+    def process(self, parts: Sequence[Part] | bytes) -> Iterator[Any]:
         """Yield batches of units, and to SKIPPED the ignored files and the notes, if there are any."""
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)

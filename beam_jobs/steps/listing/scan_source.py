@@ -27,8 +27,10 @@ _FACTS, _KEYS = "facts", "keys"
 _MAX_HELD_ROWS = 1 << 16
 # Facts about rows, of the class that the source's `no_facts` returns: each source has its own. Their `merge` adds those of others.
 Facts: TypeAlias = Any
+# A part of a source, of the type that the source's `parts` yields: each source has its own.
+Part: TypeAlias = Any
 # Parts of the scanned source: (index of the part of the input that has it, its index in that part, the part).
-ScannedParts: TypeAlias = list[tuple[int, int, Any]]
+ScannedParts: TypeAlias = list[tuple[int, int, Part]]
 
 
 class ScanOutputs(NamedTuple):
@@ -85,7 +87,7 @@ def scan_here(source: ScannedSource) -> Source:
         SourceError: two rows have the same key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
-    facts, parts, rows = source.no_facts(), list[Any](), list[bytes]()
+    facts, parts, rows = source.no_facts(), list[Part](), list[bytes]()
     for index, part in enumerate(list_parts(source)):
         scan = source.scan(index, part)
         for scanned_part in scan.parts():
@@ -98,7 +100,7 @@ def scan_here(source: ScannedSource) -> Source:
     return source.apply_scans(facts, parts)
 
 
-def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Any]]]:
+def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Part]]]:
     """Yield the parts of a source, each with its index, in batches; `begin` is the element of the impulse."""
     del begin
     with held_request_limits(options.request_limits):
@@ -113,7 +115,7 @@ class _Scan(LimitedStep):
         self._source = source
 
     @holds_limits
-    def process(self, indexed_parts: Sequence[tuple[int, Any]]) -> Iterator[Any]:
+    def process(self, indexed_parts: Sequence[tuple[int, Part]]) -> Iterator[Any]:
         """Scan some parts of the input; yield their ScannedParts in batches, each followed by its side outputs."""
         side_outputs: list[TaggedOutput] = []
         for parts in batch_growing(self._scan_parts(indexed_parts, side_outputs), len(indexed_parts)):
@@ -124,8 +126,8 @@ class _Scan(LimitedStep):
         yield from side_outputs
 
     def _scan_parts(
-        self, indexed_parts: Sequence[tuple[int, Any]], side_outputs: list[TaggedOutput]
-    ) -> Iterator[tuple[int, int, Any]]:
+        self, indexed_parts: Sequence[tuple[int, Part]], side_outputs: list[TaggedOutput]
+    ) -> Iterator[tuple[int, int, Part]]:
         """Yield the scanned parts with their indices; append the side outputs, facts and groups of rows, to `side_outputs`."""
         for part_index, part in indexed_parts:
             scan = self._source.scan(part_index, part)

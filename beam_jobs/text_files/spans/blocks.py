@@ -64,7 +64,7 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
         yield SpanBlock.from_spans(gathered)
 
 
-def line_blocks(
+def find_line_blocks(
     chunks: Iterable[bytes], offset: int, limit: int, stop: int | None = None, *, starts_inside: bool = False
 ) -> Iterator[SpanBlock]:
     """Yield the lines that are not blank, without line end and byte order mark, in blocks about as large as the chunks.
@@ -117,10 +117,10 @@ def line_blocks(
         yield from _cut_lines(b"".join([*pieces, b"\n"]), line_offset, limit, stop)
 
 
-def line_blocks_in_range(
+def find_line_blocks_in_range(
     path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES
 ) -> Iterator[SpanBlock]:
-    """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `line_blocks` does.
+    """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `find_line_blocks` does.
 
     Args:
         path: path of the file.
@@ -130,9 +130,9 @@ def line_blocks_in_range(
         sizes: sizes of reads.
     """
     if start <= 0:
-        return line_blocks(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit, stop=stop)
+        return find_line_blocks(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit, stop=stop)
     # One byte earlier, so that a line that begins at `start` follows an LF.
-    return line_blocks(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, starts_inside=True)
+    return find_line_blocks(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, starts_inside=True)
 
 
 def _make_block_without_data(offset: int, size: int) -> SpanBlock:

@@ -38,7 +38,7 @@ class PlacedRow(NamedTuple):
     end: int
 
 
-def row_spans(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
+def join_rows(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
     """Yield the rows of CSV without their positions.
 
     Args:

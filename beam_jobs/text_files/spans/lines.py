@@ -120,7 +120,9 @@ def join_paragraphs(
         yield join_lines(begin, size, lines)
 
 
-def paragraphs_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
+def join_paragraphs_in_range(
+    path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES
+) -> Iterator[Span]:
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`.
 
     Args:

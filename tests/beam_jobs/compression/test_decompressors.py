@@ -32,11 +32,11 @@ READ = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
 from beam_jobs.compression.files import decompress_file, read_head
-from beam_jobs.text_files.spans.blocks import line_blocks
+from beam_jobs.text_files.spans.blocks import find_line_blocks
 for path, compression in zip(sys.argv[2::2], sys.argv[3::2]):
     total = len(read_head(path, 512))
     chunks = decompress_file(path, compression)
-    for block in line_blocks(chunks, 0, 1 << 20):
+    for block in find_line_blocks(chunks, 0, 1 << 20):
         total += int(block.sizes.sum())
     print(total)
 """

@@ -13,10 +13,10 @@ import pytest
 
 from beam_jobs.conversion import Conversion
 from beam_jobs.image_records.options import ImageOptions
-from beam_jobs.images import image_conversion
+from beam_jobs.images import make_image_conversion
 from beam_jobs.options import ConvertOptions
 from beam_jobs.pipeline import build_pipeline
-from beam_jobs.reshard import reshard_conversion
+from beam_jobs.reshard import make_reshard_conversion
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import SourceOptions
 from beam_jobs.sources.lists.lists import Lists
@@ -38,7 +38,7 @@ def job_bytes(conversion: Conversion) -> int:
 def pictures(folder: Path, count: int) -> Conversion:
     write_files(folder, {f"{n}/{n}.jpg": b"" for n in range(count)})
     options = ConvertOptions(str(folder), f"{folder}-out")
-    return image_conversion(options, SourceOptions(unlabelled=True), ImageOptions())
+    return make_image_conversion(options, SourceOptions(unlabelled=True), ImageOptions())
 
 
 def lists(folder: Path, count: int) -> Conversion:
@@ -46,7 +46,7 @@ def lists(folder: Path, count: int) -> Conversion:
     rows = ["path,label", *(f"{n}.jpg,c{n % 3}" for n in range(10))]
     write_files(folder, {f"{n}.csv": "\n".join(rows).encode() for n in range(count)})
     options = ConvertOptions(f"{folder}/*.csv", f"{folder}-out")
-    conversion = image_conversion(options, SourceOptions(), ImageOptions())
+    conversion = make_image_conversion(options, SourceOptions(), ImageOptions())
     assert isinstance(conversion.source, Lists)
     return dataclasses.replace(conversion, source=dataclasses.replace(conversion.source, block_bytes=1))
 
@@ -64,7 +64,7 @@ def record_files(folder: Path, count: int) -> Conversion:
 
 
 def reshard(folder: Path) -> Conversion:
-    return reshard_conversion(ConvertOptions(str(folder), f"{folder}-out"), [str(folder)], ReshardOptions())
+    return make_reshard_conversion(ConvertOptions(str(folder), f"{folder}-out"), [str(folder)], ReshardOptions())
 
 
 @pytest.mark.parametrize("conversion_of", [pictures, lists, dataset, record_files])

@@ -72,8 +72,8 @@ def _format_features(features: list[dict[str, Any]]) -> str:
             first, count = feature["label_offset"], feature["num_classes"]
             labels = f"label {first}" if count == 1 else f"labels {first} to {first + count - 1}"
             note = f"{count_text(count, 'class', 'classes')}, {labels}"
-        stored = feature["kind"] + (f" ({feature['encoding']})" if "encoding" in feature else "")
-        rows.append([feature["name"], stored, feature["dtype"], shape, note])
+        stored_kind = feature["kind"] + (f" ({feature['encoding']})" if "encoding" in feature else "")
+        rows.append([feature["name"], stored_kind, feature["dtype"], shape, note])
     return table(rows)
 
 

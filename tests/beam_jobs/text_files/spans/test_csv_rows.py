@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_files.spans.csv_rows import cells, row_spans
+from beam_jobs.text_files.spans.csv_rows import cells, join_rows
 from beam_jobs.text_files.spans.lines import BOM, line_spans
 from tpudata.errors import SourceError
 
@@ -25,7 +25,7 @@ tables = st.lists(st.lists(words, min_size=2, max_size=4), min_size=1, max_size=
 def rows_of(data: bytes, delimiter: str = ",", cuts: tuple[int, ...] = ()) -> list[str]:
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
     chunks = [data[start:stop] for start, stop in itertools.pairwise(places)]
-    spans = list(row_spans(line_spans(chunks, 0, LIMIT), delimiter, LIMIT, "a.csv"))
+    spans = list(join_rows(line_spans(chunks, 0, LIMIT), delimiter, LIMIT, "a.csv"))
     for span in spans:
         assert data[span.offset : span.offset + span.size] == span.data
     return [span.data.decode() for span in spans]
@@ -82,7 +82,7 @@ def test_reads_a_row_of_200_000_lines() -> None:
 
 
 def test_skips_rows_over_the_limit() -> None:
-    spans = row_spans(line_spans([b'"aa\nbb\ncc",1\nd,2\n'], 0, 9), ",", 9, "a.csv")
+    spans = join_rows(line_spans([b'"aa\nbb\ncc",1\nd,2\n'], 0, 9), ",", 9, "a.csv")
     assert [(span.offset, span.size, span.data) for span in spans] == [(0, 12, b""), (13, 3, b"d,2")]
     with pytest.raises(SourceError, match=r"a\.csv at byte 4: a line is too long \(got 20 bytes, expected at most 9"):
-        list(row_spans(line_spans([b"a,1\n" + b"x" * 20], 0, 9), ",", 9, "a.csv"))
+        list(join_rows(line_spans([b"a,1\n" + b"x" * 20], 0, 9), ",", 9, "a.csv"))

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_jobs.compression.streams import READ_SIZES, ReadSizes
-from beam_jobs.text_files.spans.blocks import SpanBlock, line_blocks, line_blocks_in_range
+from beam_jobs.text_files.spans.blocks import SpanBlock, find_line_blocks, find_line_blocks_in_range
 from beam_jobs.text_files.spans.lines import (
     BOM,
     Span,
     drop_blank_lines,
     join_paragraphs,
+    join_paragraphs_in_range,
     line_spans,
-    paragraphs_in_range,
 )
 from tpudata.storage import storage_for
 
@@ -70,7 +70,7 @@ def spans_of(blocks: Iterable[SpanBlock], limit: int) -> Iterator[Span]:
 
 
 def lines_in_range(path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES) -> Iterator[Span]:
-    return spans_of(line_blocks_in_range(path, start, stop, limit, sizes), limit)
+    return spans_of(find_line_blocks_in_range(path, start, stop, limit, sizes), limit)
 
 
 def cut(data: bytes, places: list[int]) -> list[int]:
@@ -90,7 +90,7 @@ def test_finds_the_same_lines_in_any_chunks(data: bytes, places: list[int]) -> N
 
 
 @pytest.mark.parametrize(
-    ("in_range", "plain"), [(lines_in_range, plain_lines), (paragraphs_in_range, plain_paragraphs)]
+    ("in_range", "plain"), [(lines_in_range, plain_lines), (join_paragraphs_in_range, plain_paragraphs)]
 )
 @given(data=contents, places=st.lists(st.integers(0, 10**6), max_size=6), step=st.integers(1, 9))
 @settings(max_examples=300)
@@ -118,7 +118,9 @@ def test_finds_each_record_once_in_any_ranges(
 def test_blocks_hold_the_lines_that_a_plain_loop_finds(data: bytes, places: list[int], limit: int) -> None:
     chunks = [data[start:stop] for start, stop in itertools.pairwise(cut(data, places))]
     # Line by line, with a limit that some of the lines exceed.
-    assert list(spans_of(line_blocks(chunks, 0, limit), limit)) == list(drop_blank_lines(line_spans(chunks, 0, limit)))
+    assert list(spans_of(find_line_blocks(chunks, 0, limit), limit)) == list(
+        drop_blank_lines(line_spans(chunks, 0, limit))
+    )
 
 
 def test_finds_each_record_once_in_ranges_of_one_byte(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_finds_each_record_once_in_ranges_of_one_byte(tmp_path: Path) -> None:
         "three",
         "four",
     ]
-    assert [span.data.decode() for one in ranges for span in paragraphs_in_range(str(path), *one, LIMIT)] == [
+    assert [span.data.decode() for one in ranges for span in join_paragraphs_in_range(str(path), *one, LIMIT)] == [
         "öne",
         " two\nthree",
         "four",
@@ -149,7 +151,7 @@ def test_skips_a_line_over_the_limit() -> None:
             yield b"x" * 1000
         yield b"\nafter"
 
-    spans = list(spans_of(line_blocks(chunks(), 0, 5000), 5000))
+    spans = list(spans_of(find_line_blocks(chunks(), 0, 5000), 5000))
     assert [(span.offset, span.size, span.data) for span in spans] == [
         (0, 5, b"short"),
         (6, 1_000_000, b""),
