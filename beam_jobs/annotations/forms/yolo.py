@@ -192,6 +192,8 @@ def _read_yaml_names(path: str) -> _Names | None:
     data = storage_for(path).read(path)
     try:
         content = yaml.safe_load(data)
+    except MemoryError:
+        raise
     # PyYAML raises any error for values that are not of their types, such as ValueError for the date 2026-13-01.
     except Exception as error:
         raise SourceError(f"{path}: not YAML: {one_line(error)}. Fix it.") from None

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from tests.beam_jobs.annotations.converting import HEIGHT, WIDTH, convert_annotated
@@ -31,6 +32,10 @@ def assert_rejects(rejects: dict[str, str], file: str, reasons: dict[int, str]) 
     assert rejects.keys() == {f"{file} line {line}" for line in reasons}
     for line, reason in reasons.items():
         assert reason in rejects[f"{file} line {line}"]
+
+
+def raise_memory_error(*_: object) -> None:
+    raise MemoryError
 
 
 class TestYolo:
@@ -120,6 +125,12 @@ class TestYolo:
     def test_names_a_yaml_file_with_a_value_that_is_not_of_its_type(self, tmp_path: Path, value: str) -> None:
         files = {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": f"names: [person]\nversion: {value}\n"}
         with pytest.raises(SourceError, match=r"data\.yaml: not YAML: .+\. Fix it\.$"):
+            read(write_files(tmp_path, files))
+
+    def test_lack_of_memory_is_not_reported_as_bad_yaml(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        files = {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": "names: [person]\n"}
+        monkeypatch.setattr(yaml.SafeLoader, "get_single_data", raise_memory_error)
+        with pytest.raises(MemoryError):
             read(write_files(tmp_path, files))
 
 
