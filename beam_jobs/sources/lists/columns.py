@@ -187,7 +187,8 @@ class ColumnReader:
         """Update the facts with one row.
 
         Raises:
-            SourceError: a column's name is not Unicode, or a value is of an unsupported type or does not fit its declared kind.
+            SourceError: a column's name is empty or not Unicode, or a value is of an unsupported type or does not fit its declared
+                kind.
         """
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
@@ -196,6 +197,8 @@ class ColumnReader:
                     f"{place}: column {name!r} is not Unicode, which a feature's name must be. Rename it."
                 )
             if name not in self._roles:
+                if not name:
+                    raise SourceError(f"{place}: a column has no name, which a feature needs. Give it one.")
                 # Missing from the list's first row on.
                 columns[name] = Column(missing=self.facts.first)
         self.facts.first = self.facts.first or place

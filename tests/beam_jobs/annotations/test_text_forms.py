@@ -347,9 +347,11 @@ class TestImageFolder:
             '{"file_name": "8.png", "objects": {"bbox": [[1, 2, 3]]}}': "'bbox'",
             '{"file_name": "9.png", "objects": {"bbox": [[1, 2, "3", "4"]]}}': "'bbox'",
             '{"file_name": "10.png", "objects": {"bbox": [[1, 2, 3, 4]], "categories": []}}': "'categories'",
+            '{"file_name": "11.png", "": 1}': "the name of a value is ''",
+            '{"file_name": "12.png", "\\ud800": 1}': "the name of a value is '\\ud800'",
         }
         lines = [json.dumps(first), json.dumps({**second, "objects": objects}), "", *bad]
-        pictures = ["more/ä 1.png", *(f"{number}.png" for number in (2, *range(6, 11)))]
+        pictures = ["more/ä 1.png", *(f"{number}.png" for number in (2, *range(6, 13)))]
         found = convert_annotated(tmp_path, {"images/metadata.jsonl": "\n".join(lines)}, pictures, "images")
         assert (found.texts("more/ä 1.png", "caption"), found.texts("2.png", "caption")) == (["a roof"], ["one", "two"])
         assert (found.texts("more/ä 1.png", "class/text"), found.texts("2.png", "class/text")) == (["house"], ["tree"])
@@ -365,6 +367,11 @@ class TestImageFolder:
         found = convert_annotated(tmp_path, files, ["0.png", "1.png"], "images")
         assert found.texts("0.png", "caption") == ["a, b"]
         assert (found.records["0.png"]["class/label"], found.records["1.png"]["class/label"]) == ([7], [10])
+
+    def test_rejects_a_column_of_a_csv_without_a_name(self, tmp_path: Path) -> None:
+        files = {"images/metadata.csv": ",file_name,label\n0,0.png,7\n"}
+        with pytest.raises(SourceError, match=r"metadata\.csv: a column has no name"):
+            convert_annotated(tmp_path, files, ["0.png"], "images")
 
     def test_columns_of_a_csv_are_numbers_if_all_their_cells_are(self, tmp_path: Path) -> None:
         rows = (
