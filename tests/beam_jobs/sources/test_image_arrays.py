@@ -262,6 +262,16 @@ def test_rejects_archives_of_other_arrays(tmp_path: Path, arrays: dict[str, Any]
         listed(opened(tmp_path / "a.npz"))
 
 
+def test_names_two_sets_with_different_kinds_of_classes(tmp_path: Path) -> None:
+    images, several = np.zeros((2, 4, 4), np.uint8), np.zeros((2, 3), np.uint8)
+    for name, labels in (("a", [0, 1]), ("b", several), ("c", [1, 0])):
+        np.savez(tmp_path / f"{name}.npz", x=images, y=np.array(labels))
+    with pytest.raises(
+        SourceError, match=r"sets with different kinds of classes, a\.npz/x and b\.npz/x\. Convert them"
+    ):
+        listed(opened(tmp_path))
+
+
 def write_npz_header(path: Path, header: bytes, data: bytes = b"") -> None:
     """Write an archive of one array `x`, given the text of its header and its numbers."""
     with zipfile.ZipFile(path, "w") as archive:
