@@ -23,6 +23,7 @@ from beam_jobs.references.packs.pack import PACK_REFERENCES, pack_references
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
 from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import held_request_limits, storage_for
 from tpudata.storage.claims.claim import Claim
@@ -200,5 +201,5 @@ def _format_key(key: Any) -> str:
 
 def _shorten(value: Any) -> str:
     """Return the repr of a value for a message, cut off if it is long."""
-    text = repr(value)
+    text = format_value(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."

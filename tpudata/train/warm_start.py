@@ -125,7 +125,7 @@ def _find_model_variables(
             config = RunConfig(tf_random_seed=options.seed)
             try:
                 call(model_fn, features, None, ModeKeys.PREDICT, {**params, "use_tpu": False}, config)
-            except UsageError:
+            except (UsageError, MemoryError):
                 raise
             except Exception as error:
                 raise UsageError(

@@ -114,12 +114,12 @@ class ImageArrays(ClassifiedSource):
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
-        class_kinds = {(image_set.several_labels, image_set.features) for image_set in sets}
-        if len(class_kinds) > 1:
+        several_labels, features = sets[0].several_labels, sets[0].features
+        other = next((one for one in sets if (one.several_labels, one.features) != (several_labels, features)), None)
+        if other is not None:
             raise SourceError(
-                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {sets[-1].name}. Convert them apart."
+                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {other.name}. Convert them apart."
             )
-        ((several_labels, features),) = class_kinds
         has_classes = not source_options.unlabelled
         return cls(
             options,

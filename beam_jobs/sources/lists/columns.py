@@ -30,7 +30,9 @@ from beam_jobs.values.column_kinds import (
     fits_int64,
     float32_problem,
     parse_float,
+    text_fits_int64,
 )
+from tpudata.error_text.values import format_value
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.json_values import abbreviate_json
@@ -187,7 +189,8 @@ class ColumnReader:
         """Update the facts with one row.
 
         Raises:
-            SourceError: a column's name is not Unicode, or a value is of an unsupported type or does not fit its declared kind.
+            SourceError: a column's name is empty or not Unicode, or a value is of an unsupported type or does not fit its declared
+                kind.
         """
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
@@ -196,6 +199,8 @@ class ColumnReader:
                     f"{place}: column {name!r} is not Unicode, which a feature's name must be. Rename it."
                 )
             if name not in self._roles:
+                if not name:
+                    raise SourceError(f"{place}: a column has no name, which a feature needs. Give it one.")
                 # Missing from the list's first row on.
                 columns[name] = Column(missing=self.facts.first)
         self.facts.first = self.facts.first or place
@@ -273,8 +278,10 @@ def _find_rank(value: Any, *, typed: bool, place: RowPlace, name: str) -> int:
     if isinstance(value, float):
         return _FLOAT_RANK
     if isinstance(value, int):
-        if not _fits_int64(value):
-            raise SourceError(f"{place}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
+        if not fits_int64(value):
+            raise SourceError(
+                f"{place}: column {name!r} is {format_value(value)}, which does not fit int64. Write it as a string."
+            )
         return _INT_RANK
     raise SourceError(
         f"{place}: column {name!r} is {abbreviate_json(value)} (expected a number, a string, true, false or a list of these). Store"
@@ -310,7 +317,7 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
             )
         return
     if declared.kind == INT:
-        fits = _DECLARED_INT.fullmatch(text) is not None and _fits_int64(text)
+        fits = _DECLARED_INT.fullmatch(text) is not None and text_fits_int64(text)
         problem = ""
     else:
         number = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
@@ -325,8 +332,3 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
         )
     if problem:
         raise SourceError(f"{row_and_column} is {text}, which {problem}. Declare it int or str, or float32 to round.")
-
-
-def _fits_int64(value: int | str) -> bool:
-    """Return whether an integer fits int64; not if it has more than 20 characters, since int() may reject a longer string."""
-    return len(str(value)) <= 20 and fits_int64(int(value))

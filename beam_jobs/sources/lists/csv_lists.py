@@ -162,7 +162,6 @@ def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line:
         MAX_ROW_BYTES,
         form.path,
         is_raw=form.is_raw,
-        has_empty_rows=True,
         fix="Check its line ends.",
     )
     for span, last_line, end in rows:

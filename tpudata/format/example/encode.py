@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError
 from tpudata.format.example.wire import (
     BYTES_LIST,
@@ -216,7 +217,9 @@ def _encode_feature(name: str, value: Any) -> bytes:
     if all(isinstance(element, int) for element in elements):
         for element in elements:
             if not INT64_MIN <= element <= INT64_MAX:
-                raise FeatureError(f"Feature {name!r}: {element} does not fit int64. Store it as bytes, or scale it.")
+                raise FeatureError(
+                    f"Feature {name!r}: {format_value(element)} does not fit int64. Store it as bytes, or scale it."
+                )
         # A negative integer is encoded as the unsigned one of the same 64 bits.
         packed = b"".join(encode_varint(element & (2**64 - 1)) for element in elements)
         return _encode_field(INT64_LIST, _encode_field(LIST_VALUE, packed))

@@ -158,7 +158,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
             )
         length = unpack_header(header)
         if length is None:
-            raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
+            raise CorruptionError(path, offset, "the checksum of a record's length does not match")
         if size is not None and length > size - offset - FRAME_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
         if size is None and length > MAX_RECORD_BYTES:
@@ -170,7 +170,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
         if len(data) + len(footer) < length + FOOTER_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
         if not has_checksum(data, footer):
-            raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
+            raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not match")
         yield offset, data
         offset += length + FRAME_BYTES
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
 from tpudata.format.manifest.annotation_features import is_mask
@@ -145,7 +146,7 @@ def _choose_features(
         names = [short_name(feature) for feature in chosen]
         if columns.features not in names:
             raise FeatureError(
-                f"features={columns.features!r}: the dataset feeds {', '.join(names)}. Name one of these."
+                f"features={format_value(columns.features)}: the dataset feeds {', '.join(names)}. Name one of these."
             )
         chosen = [chosen[names.index(columns.features)]]
     for name in columns.extra_features:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
@@ -37,7 +38,9 @@ def check_token_names(names: TokenNames | None, sequences: Sequences, weights: s
     if names is None:
         return
     if names not in _RENAMERS:
-        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMERS))}).")
+        raise UsageError(
+            f"names: invalid value (got {format_value(names)}, expected None, {' or '.join(map(repr, _RENAMERS))})."
+        )
     inputs = {field.name for field in fields.inputs}
     # Packed pairs have their targets among the features.
     if names == "t5x" and inputs >= _PAIR_PACK and weights == "feature":

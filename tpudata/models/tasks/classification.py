@@ -80,7 +80,7 @@ def make_mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tupl
 
 def _count_from_zero(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
     """Subtract the offset from the labels; rows of weight 0 get the label 0, since the label of padding would become negative."""
-    return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
+    return tf.where(weights > 0, tf.saturate_cast(labels, tf.int32) - offset, 0)
 
 
 def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -9,6 +9,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from tpudata.console.tables import count_text
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
@@ -142,7 +143,7 @@ class Pipeline:
             steps = operator.index(epochs) * order.num_records // rows.total
             if steps > _MAX_STEPS:
                 raise UsageError(
-                    f"num_epochs={epochs}: they have {steps:,} steps (expected {_MAX_STEPS:,} at most). Pass None."
+                    f"num_epochs={format_value(epochs)}: they have more than {_MAX_STEPS:,} steps. Pass None."
                 )
             if steps == 0:
                 raise UsageError(
