@@ -131,7 +131,7 @@ def _describe(example: dict[str, Value]) -> str:
 
 
 def _describe_values(values: Value) -> str:
-    """Return the kind and the number of a feature's values, in words; of a single string its size."""
+    """Return the kind and the number of a feature's values, in words; for a single bytes value its size instead of the number."""
     if not values:
         return "no values"
     if len(values) == 1 and isinstance(values[0], bytes):
