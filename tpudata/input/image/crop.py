@@ -130,7 +130,7 @@ def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Ten
 
     Args:
         options: the crop.
-        seed: int32 [2], for a TrainCrop that mirrors; None for other crops.
+        seed: int32 [2]; only a TrainCrop that mirrors needs it.
 
     Raises:
         UsageError: a TrainCrop that mirrors, without a seed.
