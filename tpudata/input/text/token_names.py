@@ -121,8 +121,8 @@ def _rename_for_maxtext(
     Args:
         features: features of the batch, by our names.
         targets: the next token of each token, int32 [B, L].
-        segments: the number of each token's document in its row, int32 [B, L].
-        positions: the position of each token in its document, int32 [B, L].
+        segments: the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding.
+        positions: the position of each token in its document, or without stored ones in its row, int32 [B, L].
     """
     return {
         "inputs": features[INPUT_IDS],
@@ -145,8 +145,8 @@ def _rename_for_t5x(
     Args:
         features: features of the batch, by our names.
         targets: the next token of each token, int32 [B, L]; not used.
-        segments: the number of each token's document in its row, int32 [B, L].
-        positions: the position of each token in its document, int32 [B, L].
+        segments: the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding.
+        positions: the position of each token in its document, or without stored ones in its row, int32 [B, L].
     """
     # So the targets are the tokens themselves, the inputs are the previous tokens, and the next tokens are unused.
     del targets
@@ -176,8 +176,8 @@ def _rename_for_transformers(
     Args:
         features: features of the batch, by our names.
         targets: the next token of each token, int32 [B, L].
-        segments: the number of each token's document in its row, int32 [B, L].
-        positions: the position of each token in its document, int32 [B, L].
+        segments: the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding.
+        positions: the position of each token in its document, or without stored ones in its row, int32 [B, L].
     """
     # The models compare the prediction at each position with the label at the next one, so target t becomes label t + 1.
     # The first label of each row has no prediction: a column of ignored labels, of the shape [B, 1] of `labels[:, :1]`.
