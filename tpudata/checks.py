@@ -76,7 +76,7 @@ def check_integer(
         value: its value.
         least: smallest integer that is allowed.
         most: largest integer that is allowed; None without a limit.
-        or_none: whether None is allowed, too.
+        or_none: whether None is also allowed.
         fix: a sentence that says what to do; empty if it follows from the limits.
     """
     limits = f"of {least} or more" if most is None else f"from {least} to {format_bound(most)}"
@@ -163,7 +163,7 @@ def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = Fal
         name: name of the argument.
         value: its value.
         above_zero: whether 0 itself is rejected.
-        or_none: whether None is allowed, too.
+        or_none: whether None is also allowed.
 
     Raises:
         TypeError: the value is not a number.
@@ -183,6 +183,6 @@ def require_flag(owner: str, name: str, value: Any) -> None:
 
 
 def format_bound(number: int) -> str:
-    """Return a bound as text: 2^n - 1 from 31 bits on as a power, such as `2**63 - 1`, other numbers in digits."""
+    """Return a bound as a string: 2^n - 1 from 31 bits on as a power, such as `2**63 - 1`, other numbers in digits."""
     is_power_less_one = number & (number + 1) == 0
     return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and is_power_less_one else str(number)

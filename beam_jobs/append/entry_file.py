@@ -324,7 +324,7 @@ def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
             " --overwrite to convert everything again."
         )
     keys = ShardKeys.from_bytes(storage.read(path), path)
-    keys.check(shard, path, one_to_one=dataset.manifest.is_one_to_one)
+    keys.check(shard, path, is_one_to_one=dataset.manifest.is_one_to_one)
     return keys.entries
 
 

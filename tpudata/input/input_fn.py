@@ -80,7 +80,7 @@ class InputFn:
 
     @property
     def weighs_records(self) -> bool:
-        """Whether a feature of the records holds their weights, which then apply in training, too."""
+        """Whether a feature of the records holds their weights, which then also apply in training."""
         return self._weighs_records
 
     def find_row_axis(self, path: str, spec: tf.TensorSpec) -> int:

@@ -155,7 +155,7 @@ class Feature:
 
         Raises:
             KeyError, TypeError: a key is missing or unknown.
-            FeatureError: as for the class.
+            FeatureError: the name, kind, dtype, shape, encoding or classes cannot be used.
         """
         return cls(**{**value, "shape": tuple(value["shape"])})
 

@@ -34,7 +34,7 @@ class Images:
 
     Label maps (features of encoding "label_map") keep their values: `size` and `crop` give them the window and the size of the
     image, each pixel being the nearest one; flips and moves of `augment` are the image's; CutMix pastes the same rectangle, and
-    `transpose` turns them, too. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
+    `transpose` also turns them. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
 
     Boxes, points and masks that `pad` feeds (`PREFIX/bbox/ymin`, `PREFIX/bbox`, `PREFIX/keypoint/y`, `PREFIX/mask`) move with
     crops, flips and moves of `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
