@@ -88,7 +88,7 @@ class _WaitLog:
 
     def end(self) -> None:
         """Log that all processes joined, if the wait was logged."""
-        # A warning, too, so that everyone who saw the message of the wait sees this one.
+        # Also a warning, so that everyone who saw the message of the wait sees this one.
         if self._has_logged:
             _log.warning("%s: all processes of the cluster run.", self._group.origin)
 

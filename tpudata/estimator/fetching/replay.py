@@ -35,7 +35,7 @@ class Replay:
         structure: nested structure of tensors of the scratch graph to compute.
         updates: operations of the scratch graph to run.
         cuts: tensors of the scratch graph whose values are passed at the call instead of being computed.
-        waits_for: predicate of an operation that is a control input of a needed one: whether it is needed, too; None if all are.
+        waits_for: predicate of an operation that is a control input of a needed one: whether it is also needed; None if all are.
         rewrite: function from the copied `GraphDef` to the one to run; it may add inputs, which must be among `cuts`.
     """
 

@@ -232,7 +232,7 @@ def _find_skipped(
 
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
-    """Warn of variables that a pattern skips; suggest a list with a pattern that chooses them, too, but not the optimizer's slots.
+    """Warn of variables that a pattern skips; suggest a list with a pattern that also chooses them, but not the optimizer's slots.
 
     Args:
         settings: the settings, whose vars_to_warm_start is a string.

@@ -145,7 +145,7 @@ class _Training:
         )
         self._size = LoopSize(TPUConfig(iterations_per_loop=1) if is_single_step else tpu_config)
         profile_steps = config.profile_steps if peers.is_chief else None
-        self._profiler = Profiler(runtime.model_dir, profile_steps, on_devices=bool(runtime.topology.devices))
+        self._profiler = Profiler(runtime.model_dir, profile_steps, is_on_devices=bool(runtime.topology.devices))
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
@@ -167,10 +167,10 @@ class _Training:
             self._progress.end(self.step, last_loss)
         self._checkpointing.end(self.step)
         self._monitor.end()
-        is_stopped = self._termination.requested or self._listener_stops or self._monitor.should_stop
+        is_stopped = self._termination.is_requested or self._listener_stops or self._monitor.should_stop
         if last_loss is None and not is_stopped and (end_step is None or self.step < end_step):
             _log.warning("train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step)
-        if self._termination.requested:
+        if self._termination.is_requested:
             consequence = (
                 ", which is saved. Run again to continue"
                 if self._checkpointing.saves
@@ -194,18 +194,18 @@ class _Training:
         self._loops.global_step = self._step.global_step
         num_examples = count_examples(runtime, feed.element_spec)
         self._progress = Progress(
-            self._events, self._summaries, runtime.config, num_examples, self.step, every_step=self._is_exact
+            self._events, self._summaries, runtime.config, num_examples, self.step, reports_every_step=self._is_exact
         )
         self._checkpointing.begin(self.step)
         self._monitor.after_create_session()
-        if not self._is_exact and infeed_sleep:  # TensorFlow's TPUEstimator, too, sleeps on a TPU alone.
+        if not self._is_exact and infeed_sleep:  # As in TensorFlow's TPUEstimator, on a TPU alone.
             time.sleep(infeed_sleep)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
         last_loss = None
-        # `_next_size` returns 0 if SIGTERM, a hook or a listener ends training.
-        while (end_step is None or self.step < end_step) and (size := self._next_size(end_step)):
+        # `_choose_next_size` returns 0 if SIGTERM, a hook or a listener ends training.
+        while (end_step is None or self.step < end_step) and (size := self._choose_next_size(end_step)):
             started = time.monotonic()
             self._profiler.before_loop(self.step)
             fetches = self._monitor.before_run()
@@ -214,8 +214,10 @@ class _Training:
                 _log.info("A hook stopped training at step %d.", self.step)
                 break
             step_before = self.step
-            with_summaries = self._progress.are_summaries_due(size)
-            values = self._loops.run(iteration, size, fetches, self._monitor.model_feeds, with_summaries=with_summaries)
+            fetches_summaries = self._progress.are_summaries_due(size)
+            values = self._loops.run(
+                iteration, size, fetches, self._monitor.model_feeds, fetches_summaries=fetches_summaries
+            )
             self._profiler.after_loop(self.step)
             self._size.fit(len(values.losses), time.monotonic() - started)
             if values.losses:
@@ -234,16 +236,16 @@ class _Training:
                 break
         return last_loss
 
-    def _next_size(self, end_step: int | None) -> int:
+    def _choose_next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM, a hook or a listener ends training in any process."""
         # The processes sum their numbers, so all but the chief pass a size of 0.
         size = self._size.next(self.step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
         is_stopped = self._listener_stops or self._monitor.should_stop
         size, num_stopped, num_terminated = self._peers.sum_numbers(
-            [size, int(is_stopped), int(self._termination.requested)]
+            [size, int(is_stopped), int(self._termination.is_requested)]
         )
         if num_terminated:  # Perhaps only in another process.
-            self._termination.requested = True
+            self._termination.is_requested = True
         elif num_stopped:
             _log.info("A hook stopped training at step %d.", self.step)
         return 0 if num_stopped or num_terminated else size
