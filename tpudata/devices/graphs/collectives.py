@@ -157,7 +157,7 @@ class _Lowering:
     def _lower_sum(
         self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
-        """Yield the nodes that replace a sum; the last has the sum's name, and an output that is called like the sum's.
+        """Yield the nodes that replace a sum; the last has the name of the sum, and its output the name of the sum's output.
 
         Args:
             node: the sum.

@@ -303,7 +303,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             # Hooks fetch at every step, so the lookup of a trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
-        return _Computation(run, uses=replay.reads, writes=replay.writes)
+        return _Computation(run, uses=replay.uses, writes=replay.writes)
 
     def _check_independent_of_batch(self, replay: Replay, fed_names: set[str]) -> None:
         """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""

@@ -27,7 +27,7 @@ class Replay:
 
     Attributes:
         operations: operations of the scratch graph that are copied.
-        reads: names of the variables that the operations use.
+        uses: names of the variables that the operations read or may change.
         writes: names of the variables that the operations may change.
 
     Args:
@@ -67,7 +67,7 @@ class Replay:
         # The rewritten graph may need fewer or other inputs than the operations.
         self._fed_names = list_input_tensors(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
-        self.reads = frozenset(self._handles.values())
+        self.uses = frozenset(self._handles.values())
 
     def __call__(
         self, arguments: Iterable[Tensors], find_handle: Callable[[str], tf.Tensor], values: Sequence[tf.Tensor] = ()

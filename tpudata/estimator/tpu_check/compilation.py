@@ -59,7 +59,7 @@ class StepPart:
 
 
 class StepParts:
-    """Parts of a step, without operations that are rejected.
+    """Builder of the parts of a step that are compiled, without the operations that are rejected.
 
     Args:
         traced: the model, traced for replicas, with arguments of static shapes.

@@ -61,7 +61,7 @@ class Progress:
         # Expected global step after the next step. TensorFlow's SummarySaverHook decides by it, before the step, whether to write.
         self._expected_step = step + 1
         self._logged_step: int | None = None
-        self._remaining_warnings = _MAX_STALL_WARNINGS
+        self._num_remaining_warnings = _MAX_STALL_WARNINGS
 
     def are_summaries_due(self, size: int) -> bool:
         """Return whether summaries are due at the end of a loop of `size` steps."""
@@ -123,16 +123,16 @@ class Progress:
             num_stalls: number of these steps in the last loop.
             global_steps: global step after each step of the loop.
         """
-        if not num_stalls or not self._remaining_warnings:
+        if not num_stalls or not self._num_remaining_warnings:
             return
-        self._remaining_warnings -= 1
+        self._num_remaining_warnings -= 1
         _log.warning(
             "%d of the last %d steps left the global step as it was (now %d). A loss scale that skips an update and the "
             "accumulation of gradients do so; else pass global_step=tf.compat.v1.train.get_global_step() to the optimizer.%s",
             num_stalls,
             len(global_steps),
             global_steps[-1],
-            "" if self._remaining_warnings else " Further such steps are not reported.",
+            "" if self._num_remaining_warnings else " Further such steps are not reported.",
         )
 
     def end(self, step: int, loss: float) -> None:
