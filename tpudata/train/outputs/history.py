@@ -57,7 +57,7 @@ class Section:
 
     @property
     def batch_size(self) -> int:
-        """Records of a step."""
+        """Number of records in a step."""
         return int(self.configuration["options"]["batch_size"])
 
     def compute_position(self, step: int) -> int:
