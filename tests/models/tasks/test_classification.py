@@ -31,7 +31,7 @@ class Params(TrainingParams):
 
 def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
     logits = features["logits"] + variable("bias", [CLASSES], tf.compat.v1.zeros_initializer())
-    return make_classification_spec(features, labels, mode, logits, Params(), top_5=True, **params["head"])
+    return make_classification_spec(features, labels, mode, logits, Params(), has_top_5=True, **params["head"])
 
 
 def log_probabilities(logits: Any) -> Any:

@@ -161,7 +161,7 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
     if type_name.startswith("tuple"):
         return _parse_size(value, location)
     types, expected = _TYPES_BY_ANNOTATION[type_name]
-    # In Python a bool is an int, too.
+    # In Python a bool is also an int.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
     checked: Any = value

@@ -51,7 +51,9 @@ class EarlyStopping:
         }
 
     def _read_values(self) -> dict[int, float]:
-        """Return the recorded values by step; {} without a file, or if the file is of another metric, split or number of records.
+        """Return the recorded values by step; {} without a file.
+
+        If the file is of another metric, split or number of records, print that it does not count, and return {}.
 
         Raises:
             TpudataError: the file is damaged.
