@@ -256,7 +256,9 @@ class SourceOptions:
 
     def reject_list_types(self, reason: str) -> None:
         """Raise UsageError if a column is declared to have lists; `reason` is a clause on why it cannot."""
-        column = next((name for name, kind in self.column_kinds.items() if kind.kind in _LIST_TYPES), None)
+        column = next(
+            (name for name, column_kind in self.column_kinds.items() if column_kind.kind in _LIST_TYPES), None
+        )
         if column is not None:
             raise UsageError(
                 f"--column-types: {column} is {self.column_types[column]!r}, which is for Parquet files, and {reason}. Name one of"

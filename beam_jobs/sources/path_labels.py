@@ -126,8 +126,8 @@ class PathLabels:
             raise BadRecordError(origin, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
         group = _find_class_group(self.pattern)
         labels = (self.classes.resolve(match[group] or "", origin),) if group else ()
-        for name, kind in self.kinds.items():
-            problem = _find_problem(match[name] or "", kind)
+        for name, column_kind in self.kinds.items():
+            problem = _find_problem(match[name] or "", column_kind)
             if problem:
                 reason = f"{name!r} in its path {problem}; pass --column-types {name}=str to store text"
                 raise BadRecordError(origin, reason)
@@ -159,11 +159,11 @@ def _fits(text: str) -> bool:
     return len(text.lstrip("+-")) <= _MAX_DIGITS and fits_int64(int(text))
 
 
-def _find_problem(text: str, kind: ColumnKind) -> str:
+def _find_problem(text: str, column_kind: ColumnKind) -> str:
     """Return why a column of this kind cannot hold a value; an empty string if it can."""
-    if kind.kind == STR or (not text and kind.missing is not None):
+    if column_kind.kind == STR or (not text and column_kind.missing is not None):
         return ""
-    if kind.kind == INT:
+    if column_kind.kind == INT:
         # `_fits` returns whether int64 holds the number.
         fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
         return "" if fits else f"is not a whole number: {text!r}"
@@ -173,5 +173,5 @@ def _find_problem(text: str, kind: ColumnKind) -> str:
     number = parse_float(text)
     if number is None:
         return f"is not a number: {text!r}"
-    problem = float32_problem(number, rounds=kind.kind == FLOAT32)
+    problem = float32_problem(number, rounds=column_kind.kind == FLOAT32)
     return f"is {text}, which {problem}" if problem else ""

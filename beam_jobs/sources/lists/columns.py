@@ -29,6 +29,7 @@ from beam_jobs.values.column_kinds import (
     find_kind_of_text,
     fits_int64,
     float32_problem,
+    get_item_kind,
     parse_float,
 )
 from tpudata.errors import SourceError, UsageError
@@ -236,30 +237,31 @@ def make_features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
     return tuple(_make_feature(name, column_kind.kind) for name, column_kind in kinds.items())
 
 
-def _make_feature(name: str, column_kind: str) -> Feature:
-    kind, dtype, encoding = _FEATURE_TYPES[LIST_KINDS.get(column_kind, column_kind)]
-    return Feature(name, kind, dtype, (None,) if column_kind in LIST_KINDS else (), encoding)
+def _make_feature(name: str, kind: str) -> Feature:
+    """Return the feature of a column of a kind, such as `int` or `ints`."""
+    example_list, dtype, encoding = _FEATURE_TYPES[get_item_kind(kind)]
+    return Feature(name, example_list, dtype, (None,) if kind in LIST_KINDS else (), encoding)
 
 
 def convert_row(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
     """Return the values that the extra columns store for a row, by name."""
-    return {name: _convert_value(values.get(name), kind) for name, kind in kinds.items()}
+    return {name: _convert_value(values.get(name), column_kind) for name, column_kind in kinds.items()}
 
 
-def _convert_value(value: Any, kind: ColumnKind) -> Any:
+def _convert_value(value: Any, column_kind: ColumnKind) -> Any:
     """Return what a column of this kind stores for a row's value."""
-    if kind.kind in LIST_KINDS:
-        element_kind = ColumnKind(LIST_KINDS[kind.kind])
-        return [_convert_value(element, element_kind) for element in value or ()]
+    if column_kind.kind in LIST_KINDS:
+        item_kind = ColumnKind(get_item_kind(column_kind.kind))
+        return [_convert_value(item, item_kind) for item in value or ()]
     if value is None or value == "":
-        if kind.missing is not None:
-            return kind.missing
+        if column_kind.missing is not None:
+            return column_kind.missing
         # Callers have rejected an int column that lacks a value and has no substitute for it.
-        return "" if kind.kind == STR else math.nan
-    if kind.kind == STR:
-        # In JSONL, a column of strings may hold numbers too; they are stored as JSON text.
+        return "" if column_kind.kind == STR else math.nan
+    if column_kind.kind == STR:
+        # In JSONL, a column of strings may also hold numbers; they are stored as JSON text.
         return value if isinstance(value, str) else json.dumps(value)
-    return int(value) if kind.kind == INT else float(value)
+    return int(value) if column_kind.kind == INT else float(value)
 
 
 def _find_rank(value: Any, *, typed: bool, place: RowPlace, name: str) -> int:

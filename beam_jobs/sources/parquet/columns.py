@@ -87,8 +87,8 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     _check_once(image, repeated_names, path)
     objects = _find_objects(schema)
     extra = tuple(sorted(options.column_kinds.items()))
-    for name, kind in extra:
-        _check_extra(name, kind, types, repeated_names, path)
+    for name, column_kind in extra:
+        _check_extra(name, column_kind, types, repeated_names, path)
     unlabelled = ParquetColumns(image, label=None, class_names=None, integers=False, extra=extra, objects=objects)
     if options.unlabelled:
         return unlabelled
@@ -133,7 +133,7 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
 
 
 def _check_extra(
-    name: str, kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
+    name: str, column_kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
 ) -> None:
     """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
     if name not in types:
@@ -141,9 +141,9 @@ def _check_extra(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."
         )
     _check_once(name, repeated_names, path)
-    if not _fits(types[name], kind.kind):
+    if not _fits(types[name], column_kind.kind):
         raise SourceError(
-            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {kind.kind}. Declare another type,"
+            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {column_kind.kind}. Declare another type,"
             " or omit it."
         )
 

@@ -35,7 +35,7 @@ from beam_jobs.sources.named_splits import NamedSplits, find_file_split, find_sp
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
 from beam_jobs.sources.source import Source, make_reference
-from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, float32_problem, get_item_kind
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
@@ -268,8 +268,8 @@ class ParquetImages(Source):
             labels = no_values if columns.label is None else convert_column(batch.column(columns.label))
             objects = no_values if columns.objects is None else batch.column(OBJECTS).to_pylist()
             extra_columns = [
-                convert_column(batch.column(name), as_text=LIST_KINDS.get(kind.kind, kind.kind) == STR)
-                for name, kind in columns.extra
+                convert_column(batch.column(name), as_text=get_item_kind(column_kind.kind) == STR)
+                for name, column_kind in columns.extra
             ]
             for (image, path), label, row_objects, *extra in zip(images, labels, objects, *extra_columns, strict=True):
                 origin, key = f"{unit.path} row {row}", f"{unit.name}:{row}"
@@ -322,8 +322,8 @@ class ParquetImages(Source):
 
     def _convert_extra(self, values: Sequence[Any], origin: str) -> Mapping[str, Any]:
         """Return the values of a row's extra columns by name; BadRecordError if a column cannot hold its value."""
-        for (name, kind), value in zip(self.columns.extra, values, strict=True):
-            problem = _find_problem(value, kind)
+        for (name, column_kind), value in zip(self.columns.extra, values, strict=True):
+            problem = _find_problem(value, column_kind)
             if problem:
                 raise BadRecordError(origin, f"column {name!r} {problem}")
         kinds = dict(self.columns.extra)
@@ -365,19 +365,19 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
         )
 
 
-def _find_problem(value: Any, kind: ColumnKind) -> str:
+def _find_problem(value: Any, column_kind: ColumnKind) -> str:
     """Return why an extra column cannot hold a value; an empty string if it can."""
     if isinstance(value, UnreadableValue):
         return f"cannot be read: {value.problem}, {value.detail}"
     if value is None:
-        needs_value = kind.kind == INT and kind.missing is None
+        needs_value = column_kind.kind == INT and column_kind.missing is None
         return "has no value; pass NAME=int=0 in --column-types to store 0 there" if needs_value else ""
     elements = value if isinstance(value, list) else [value]
     if None in elements:
         return f"has a list whose item {elements.index(None)} is null"
-    if LIST_KINDS.get(kind.kind, kind.kind) not in (FLOAT, FLOAT32):
+    if get_item_kind(column_kind.kind) not in (FLOAT, FLOAT32):
         return ""
-    problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in elements)
+    problems = ((number, float32_problem(number, rounds=column_kind.kind == FLOAT32)) for number in elements)
     return next((f"is {number}, which {problem}" for number, problem in problems if problem), "")
 
 
