@@ -172,7 +172,14 @@ def make_plan(
 def _estimate_sizes(
     buckets: Buckets, ratio: float, overhead: int, omitted: tuple[int, int] | None
 ) -> npt.NDArray[np.int64]:
-    """Return the bytes of each bucket's records in shards, int64 [n]; the arguments are those of `make_plan`, for one split."""
+    """Return the bytes of each bucket's records in shards, int64 [n].
+
+    Args:
+        buckets: all buckets of a split.
+        ratio: bytes of a record's content in a shard over its bytes in the input.
+        overhead: bytes of a record in a shard in addition to its content and its texts.
+        omitted: (number, bytes in the input) of references whose records will be omitted, or None.
+    """
     content = np.rint(buckets.bytes * ratio).astype(np.int64)
     sizes: npt.NDArray[np.int64] = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
     if omitted is None:

@@ -53,11 +53,11 @@ class Buckets:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the columns in the fewest bytes, since workers pass on a bucket for almost every record."""
         # Shuffled buckets begin at multiples of a bucket's width, whose low bits are 0 and need not be pickled.
-        equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
-        starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
+        are_equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
+        starts = narrow(self.starts >> _BUCKET_SHIFT) if are_equal_parts else self.starts
         columns = (self.bytes, self.records, self.texts)
         # `narrow` needs at least one number.
-        return _unpickle, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
+        return _unpickle, (are_equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod
     def add_up(cls, parts: Iterable[Buckets]) -> Buckets:
@@ -71,10 +71,12 @@ class Buckets:
         return cls(starts, *sums)
 
 
-def _unpickle(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
-    """Return the buckets that `Buckets.__reduce__` pickled; with `equal_parts`, starts lack their low bits, which are 0."""
+def _unpickle(are_equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
+    """Return the buckets that `Buckets.__reduce__` pickled; with `are_equal_parts`, starts lack their low bits, which are 0."""
     starts = starts.astype(np.uint64)
-    return Buckets(starts << _BUCKET_SHIFT if equal_parts else starts, *(column.astype(np.int64) for column in columns))
+    return Buckets(
+        starts << _BUCKET_SHIFT if are_equal_parts else starts, *(column.astype(np.int64) for column in columns)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,17 +96,17 @@ class TallyPart:
 
     @classmethod
     def from_pack(
-        cls, pack: Pack, digests: Digests, *, shuffled: bool, texts: npt.NDArray[np.int64] | None = None
+        cls, pack: Pack, digests: Digests, *, is_shuffled: bool, texts: npt.NDArray[np.int64] | None = None
     ) -> TallyPart:
         """Return the sums for a pack.
 
         Args:
             pack: the pack; without a shuffle, of references that are neighbours in the source's order.
             digests: digests of its keys.
-            shuffled: whether its positions are shuffled.
+            is_shuffled: whether its positions are shuffled.
             texts: int64 [n]: bytes of the texts of each record in addition to its content; None if there are no texts.
         """
-        make_buckets = _make_equal_buckets if shuffled else _make_run_buckets
+        make_buckets = _make_equal_buckets if is_shuffled else _make_run_buckets
         if texts is None:
             texts = np.zeros(len(pack.keys), np.int64)
         splits = {}

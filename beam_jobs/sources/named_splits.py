@@ -164,7 +164,7 @@ class NamedSplits:
         split_of: SplitOf = find_top_split,
         split_inside: SplitOf = find_split_in_top_name,
         *,
-        accidental: bool = True,
+        may_be_accidental: bool = True,
     ) -> NamedSplits:
         """Decide by the first names of an input whether names stand for splits.
 
@@ -173,7 +173,7 @@ class NamedSplits:
             names: the first `MAX_EXAMINED_NAMES` names and one more, or all if there are fewer.
             split_of: returns the split that a name begins with, or an empty string; can be pickled.
             split_inside: returns the split that a name has anywhere, or an empty string; can be pickled.
-            accidental: whether a single name may be that of a split by accident.
+            may_be_accidental: whether a single name may be that of a split by accident.
 
         Raises:
             SourceError: names stand for splits by the rules of the class, and one of them has no split.
@@ -187,7 +187,7 @@ class NamedSplits:
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
         # Two splits are no accident; nor is one if names cannot be accidental, unless it is `train`, the split of all other names.
-        is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
+        is_deliberate = len(split_names) > 1 or not (may_be_accidental or split_names == {"train"})
         are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:
             first, *more = (name for name, split in splits.items() if split)

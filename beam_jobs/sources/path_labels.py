@@ -144,11 +144,11 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     """Return the mapping to class names, given the labels in the first paths: whole numbers are labels themselves, as in lists."""
-    integers = are_integer_labels(labels, options.label_type)
+    has_integers = are_integer_labels(labels, options.label_type)
     # If some of the first labels are numbers, but not all are whole numbers from 0, a number is a name like any other. If none of
     # them is a number, a later number is an error.
     rejects_numbers = options.label_type is None and not any(map(is_number_label, labels))
-    return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
+    return Classes.open(options, has_integers=has_integers, rejects_numbers=rejects_numbers)
 
 
 def _is_whole(text: str | None) -> bool:

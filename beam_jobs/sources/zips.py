@@ -102,23 +102,23 @@ class Zips(ClassifiedSource):
         splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, _list_member_paths(files))
         if path_labels is not None:
-            labelled = path_labels.has_classes
+            has_classes = path_labels.has_classes
             return cls(
                 options,
                 files,
                 splits,
                 path_labels.classes,
-                has_classes=labelled,
+                has_classes=has_classes,
                 path_labels=path_labels,
                 folder_classes=False,
             )
-        classes = Classes.open(source_options, integers=source_options.label_type == INT)
-        labelled = not source_options.unlabelled
-        return cls(options, files, splits, classes, has_classes=labelled, folder_classes=labelled)
+        classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
+        has_classes = not source_options.unlabelled
+        return cls(options, files, splits, classes, has_classes=has_classes, folder_classes=has_classes)
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns in paths."""
+        """The extra features whose values `--label-from` takes from the paths; empty without the flag."""
         return () if self.path_labels is None else self.path_labels.features
 
     @property

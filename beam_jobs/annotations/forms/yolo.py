@@ -212,8 +212,8 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if `names` is empty, or no list of names or mapping from these numbers."""
-    # Compared as strings: keys of different types have no order.
+    """Return the names of classes 0, 1 and so on; None if `names` is empty, or neither a list nor a mapping from these numbers."""
+    # The keys are sorted as strings, since keys of different types, such as 0 and "a", have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):

@@ -79,7 +79,7 @@ def read_packs(
 
     Args:
         packs: packs of references, in the order in which they are yielded.
-        is_checked: whether the caller compares the bytes with a checksum, as for `Storage.read_range`.
+        is_checked: whether the caller compares the bytes with a checksum, so that they need not be read twice.
         piece_sizes: sizes of pieces and of the read-ahead.
     """
     for block, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
@@ -97,8 +97,8 @@ def read_blocks(
 
     Args:
         packs: packs of references, in the order in which they are yielded.
-        is_checked: as for `read_packs`.
-        piece_sizes: as for `read_packs`.
+        is_checked: whether the caller compares the bytes with a checksum, so that they need not be read twice.
+        piece_sizes: sizes of pieces and of the read-ahead.
 
     Yields:
         (pack whose `sizes` are set, concatenated bytes), or (pack of one reference, its error).

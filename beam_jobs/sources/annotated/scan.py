@@ -59,7 +59,7 @@ class AnnotationFacts:
     Attributes:
         contents: values and classes that the annotations have.
         files: by index of the file, its path and its number of blocks.
-        digests: high halves of the digests of the annotated pictures' keys, uint64 [n] as bytes; bad annotations count, too.
+        digests: high halves of the digests of the keys of pictures with an annotation, even a bad one, uint64 [n] as bytes.
         missing: a name in an annotation for which the input has no picture; empty if all have one.
     """
 
@@ -123,7 +123,10 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the pictures read since the last call, with indices in the file as lines; add them to `facts`."""
+        """Return the digests of the keys of the pictures read since the last call; add the keys to `facts`.
+
+        A picture's index in the file takes the place of a line number.
+        """
         lines = range(self._picture_count - len(self._keys), self._picture_count)
         rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)

@@ -117,9 +117,9 @@ class ClassFolders(Source):
             tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in subfolders)
         else:
             tops = (SplitFolder(options.input, "", ""),)
-        classes = Classes.open(source_options, integers=source_options.label_type == INT)
+        classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
         folders = [entry for top in tops for entry in (_list_subfolders(top.path) if splits else subfolders)]
-        if classes.labels is None and not classes.integers:
+        if classes.labels is None and not classes.has_integers:
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
             try:

@@ -202,5 +202,5 @@ def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
             )
         if paths_by_names:
             ((names, path),) = paths_by_names.items()
-            return Classes(Labels(names), path, integers=True, comes_from_metadata=True)
-    return Classes.open(options, integers=True)
+            return Classes(Labels(names), path, has_integers=True, comes_from_metadata=True)
+    return Classes.open(options, has_integers=True)

@@ -13,7 +13,7 @@ from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject
-from beam_jobs.sources.source import Source
+from beam_jobs.sources.source import Source, SourcePart, SourceUnit
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
@@ -58,18 +58,18 @@ def check_attributes(source: Source) -> None:
         raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}")
 
 
-def list_parts(source: Source) -> Iterable[Any]:
+def list_parts(source: Source) -> Iterable[SourcePart]:
     """Return the parts of a source; UsageError if its method does not return an iterable."""
     return _require_iterable(source, "parts", source.parts())
 
 
-def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
+def list_units(source: Source, part: SourcePart, ignored: list[str]) -> Iterable[SourceUnit]:
     """Return the units of a part, see `Source.units`; UsageError if the method does not return an iterable."""
     return _require_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
-    source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
+    source: Source, unit: SourceUnit, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
     """Yield the references of a unit, see `Source.references`; reject references without a class or with an invalid one.
 

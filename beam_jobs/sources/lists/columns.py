@@ -93,12 +93,12 @@ class Column:
             listed=find_earliest(self.listed, other.listed),
         )
 
-    def add(self, value: Any, *, typed: bool, place: RowPlace, name: str) -> None:
+    def add(self, value: Any, *, has_types: bool, place: RowPlace, name: str) -> None:
         """Update the facts with one value.
 
         Args:
             value: the value; None or an empty string if it is missing.
-            typed: whether a string is a `str` even if it looks like a number.
+            has_types: whether values have types, as in JSONL; then a string is a `str` even if it looks like a number.
             place: row of the value.
             name: name of the column, for messages.
 
@@ -120,7 +120,8 @@ class Column:
             elements = [value]
         # An empty list fits every kind, so it counts as the narrowest.
         rank = max(
-            (_find_rank(element, typed=typed, place=place, name=name) for element in elements), default=_INT_RANK
+            (_find_rank(element, has_types=has_types, place=place, name=name) for element in elements),
+            default=_INT_RANK,
         )
         self.widest = max(self.widest or _INT_RANK, rank)
         if self.inexact is None and rank != _STR_RANK:
@@ -172,16 +173,16 @@ class ColumnReader:
     Args:
         declared: kinds by column, which their values must fit.
         roles: columns that are not features.
-        typed: whether values have types, as in JSONL; otherwise kinds are inferred from text.
+        has_types: whether values have types, as in JSONL; otherwise kinds are inferred from text.
 
     Attributes:
         facts: facts about the rows so far.
     """
 
-    def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, typed: bool) -> None:
+    def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, has_types: bool) -> None:
         self.facts = ColumnFacts()
         self._declared = declared
-        self._typed = typed
+        self._has_types = has_types
         self._roles = (roles.path, roles.label, roles.split)
 
     def add(self, values: Mapping[str, Any], place: RowPlace) -> None:
@@ -201,10 +202,10 @@ class ColumnReader:
                 columns[name] = Column(missing=self.facts.first)
         self.facts.first = self.facts.first or place
         for name, column in columns.items():
-            column.add(values.get(name), typed=self._typed, place=place, name=name)
+            column.add(values.get(name), has_types=self._has_types, place=place, name=name)
         for name, declared in self._declared.items():
             # `ColumnFacts.find_kinds` reports a CSV list that lacks the column.
-            if name in values or self._typed:
+            if name in values or self._has_types:
                 _check_declared(values.get(name), declared, name, place)
 
 
@@ -264,14 +265,14 @@ def _convert_value(value: Any, column_kind: ColumnKind) -> Any:
     return int(value) if column_kind.kind == INT else float(value)
 
 
-def _find_rank(value: Any, *, typed: bool, place: RowPlace, name: str) -> int:
+def _find_rank(value: Any, *, has_types: bool, place: RowPlace, name: str) -> int:
     """Return the rank of the narrowest kind that fits a value: its index in `_KINDS`.
 
     Raises:
         SourceError: the value is not a scalar, or an integer does not fit int64.
     """
     if isinstance(value, str):
-        return _STR_RANK if typed or not value else _KINDS.index(find_kind_of_text(value))
+        return _STR_RANK if has_types or not value else _KINDS.index(find_kind_of_text(value))
     if isinstance(value, float):
         return _FLOAT_RANK
     if isinstance(value, int):

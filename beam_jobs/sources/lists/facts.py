@@ -58,8 +58,8 @@ class ListFacts:
                     " them, or name the splits otherwise."
                 )
 
-    def infer_integers(self, label_type: str | None) -> bool:
-        """Decide whether the labels are whole numbers that stand for themselves; return True if they are.
+    def has_integer_labels(self, label_type: str | None) -> bool:
+        """Return whether the labels are whole numbers that stand for themselves.
 
         Args:
             label_type: `"int"` or `"str"` if it is declared, else None.
@@ -87,17 +87,17 @@ class ListFacts:
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 
-    def make_labels(self, integers: bool, are_all: bool) -> Labels:
+    def make_labels(self, are_integers: bool, are_all: bool) -> Labels:
         """Return the classes: names in sorted order, or whole numbers up to the largest.
 
         Args:
-            integers: whether the labels are whole numbers that stand for themselves.
+            are_integers: whether the labels are whole numbers that stand for themselves.
             are_all: whether the lists have all labels of the dataset, so that whole numbers are checked with `check_classes`.
 
         Raises:
             SourceError: `check_classes` rejects the whole numbers; the message names the row of the largest label.
         """
-        if not integers:
+        if not are_integers:
             return Labels(tuple(sorted(self.names)))
         # Other names are rejected when their rows are listed.
         numbers = [name for name in self.names if is_integer_label(name) and not is_too_large(name)]

@@ -114,10 +114,10 @@ class ListScan:
             path = parse_path(row, self._roles, origin)
             self._paths.append(path)
             self._lines.append(row.line)
-            names, several = parse_labels(row, self._roles, self._separator, origin)
+            names, may_be_several = parse_labels(row, self._roles, self._separator, origin)
             for name in filter(is_class_name, names):
                 self.facts.names.setdefault(name, place)
-            self.facts.has_several_labels |= several
+            self.facts.has_several_labels |= may_be_several
 
 
 def parse_path(row: ListRow, roles: Roles, origin: str) -> str:

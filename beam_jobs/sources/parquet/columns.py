@@ -43,7 +43,7 @@ class ParquetColumns(NamedTuple):
         image: name of the column of images.
         label: name of the column of labels, or None.
         class_names: class names in the schema's metadata, or None.
-        integers: whether labels are whole numbers.
+        has_integer_labels: whether labels are whole numbers.
         extra: name and kind of each extra column, sorted by name.
         objects: the column of objects, or None.
     """
@@ -51,7 +51,7 @@ class ParquetColumns(NamedTuple):
     image: str
     label: str | None
     class_names: tuple[str, ...] | None
-    integers: bool
+    has_integer_labels: bool
     extra: tuple[tuple[str, ColumnKind], ...] = ()
     objects: ObjectsColumn | None = None
 
@@ -89,14 +89,16 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     extra = tuple(sorted(options.column_kinds.items()))
     for name, column_kind in extra:
         _check_extra(name, column_kind, types, repeated_names, path)
-    unlabelled = ParquetColumns(image, label=None, class_names=None, integers=False, extra=extra, objects=objects)
+    without_labels = ParquetColumns(
+        image, label=None, class_names=None, has_integer_labels=False, extra=extra, objects=objects
+    )
     if options.unlabelled:
-        return unlabelled
+        return without_labels
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
     # A file with objects needs no labels of pictures.
     if label is None and objects is not None:
-        return unlabelled
+        return without_labels
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
     _check_once(label, repeated_names, path)
@@ -105,8 +107,10 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
             f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
             " one with --label-column, or pass --unlabelled."
         )
-    integers = pyarrow.types.is_integer(types[label])
-    return ParquetColumns(image, label, find_class_names(descriptions.get(label, {})), integers, extra, objects)
+    has_integer_labels = pyarrow.types.is_integer(types[label])
+    return ParquetColumns(
+        image, label, find_class_names(descriptions.get(label, {})), has_integer_labels, extra, objects
+    )
 
 
 def _find_objects(schema: Any) -> ObjectsColumn | None:
@@ -143,8 +147,8 @@ def _check_extra(
     _check_once(name, repeated_names, path)
     if not _fits(types[name], column_kind.kind):
         raise SourceError(
-            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {column_kind.kind}. Declare another type,"
-            " or omit it."
+            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {column_kind.kind}. Declare another"
+            " type, or omit it."
         )
 
 

@@ -129,10 +129,14 @@ class ParquetImages(Source):
         with open_parquet(first_path, file_size(first_path)) as file:
             columns = find_columns(file.schema, source_options, first_path)
         splits = NamedSplits.find(
-            options, [name for _, name in first_files], find_file_split, find_split_in_file_name, accidental=False
+            options,
+            [name for _, name in first_files],
+            find_file_split,
+            find_split_in_file_name,
+            may_be_accidental=False,
         )
         # With class names in the metadata, whole numbers are indices of the names, not labels themselves.
-        classes = Classes.open(source_options, integers=columns.integers and columns.class_names is None)
+        classes = Classes.open(source_options, has_integers=columns.has_integer_labels and columns.class_names is None)
         _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
 
@@ -155,19 +159,19 @@ class ParquetImages(Source):
         }
         return AnnotationSchema(
             tuple(sorted(kind for kind, is_present in has_contents.items() if is_present)),
-            object_labels=self._pick_file_labels(for_pictures=False) or Labels(objects.class_names or ()),
-            class_labels=self._pick_file_labels(for_pictures=True) or Labels(self.columns.class_names or ()),
+            object_labels=self._pick_file_labels(are_for_pictures=False) or Labels(objects.class_names or ()),
+            class_labels=self._pick_file_labels(are_for_pictures=True) or Labels(self.columns.class_names or ()),
             label_offset=self.options.label_offset,
             further=self.features,
         )
 
-    def _pick_file_labels(self, *, for_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE` if they are for pictures (`for_pictures`) or for objects; None otherwise.
+    def _pick_file_labels(self, *, are_for_pictures: bool) -> Labels | None:
+        """Return the classes of `--labels FILE` if they are for pictures (`are_for_pictures`) or for objects; None otherwise.
 
         The file is for pictures if there is a column of labels, and for objects otherwise.
         """
-        is_for_pictures = self.columns.label is not None
-        return self.classes.labels if for_pictures == is_for_pictures else None
+        has_picture_labels = self.columns.label is not None
+        return self.classes.labels if are_for_pictures == has_picture_labels else None
 
     @property
     def has_classes(self) -> bool:
@@ -310,7 +314,7 @@ class ParquetImages(Source):
         place = Place(origin)
         try:
             names = self.columns.objects.class_names
-            if names is None and (file_labels := self._pick_file_labels(for_pictures=False)):
+            if names is None and (file_labels := self._pick_file_labels(are_for_pictures=False)):
                 names = file_labels.names
             objects = () if row_objects is None else read_objects(row_objects, names)
         except ValueError as error:

@@ -43,7 +43,7 @@ class JsonColumns(NamedTuple):
             name: column_kind for name, column_kind in declared.items() if column_kind.kind not in LIST_KINDS
         }
         # The label is not a column. Samples have no keys for a path or a split.
-        reader = ColumnReader(declared_scalars, Roles(path="", label=LABEL, split=None), typed=True)
+        reader = ColumnReader(declared_scalars, Roles(path="", label=LABEL, split=None), has_types=True)
         nested_names = set[str]()
         for index, content in enumerate(contents):
             try:

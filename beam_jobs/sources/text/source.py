@@ -113,7 +113,7 @@ class TextSource(PackSource):
     @property
     def several_labels(self) -> bool:
         """Whether a document may have any number of classes."""
-        return self.columns.several
+        return self.columns.has_several_labels
 
     @property
     def labels(self) -> Labels | None:

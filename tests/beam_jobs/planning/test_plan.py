@@ -37,7 +37,7 @@ def listed(sizes: list[int]) -> list[Reference]:
 def tallied(references: list[Reference], shuffle: bool) -> Tally:
     tally = Tally()
     for pack, digests in pack_references(references, RecordOrder(shuffle, 0), 0):
-        tally.add(TallyPart.from_pack(pack, digests, shuffled=shuffle))
+        tally.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle))
     return tally
 
 
@@ -122,7 +122,7 @@ def test_plan_does_not_depend_on_the_division_into_parts(parts: list[list[int]],
     for start, end in itertools.pairwise(ends):
         tally = combine.create_accumulator()
         for pack, digests in pack_references(references[start:end], RecordOrder(True, 0), 0):
-            tally = combine.add_input(tally, TallyPart.from_pack(pack, digests, shuffled=True))
+            tally = combine.add_input(tally, TallyPart.from_pack(pack, digests, is_shuffled=True))
         tallies.append(tally)
     random.shuffle(tallies)
     merged = combine.extract_output(combine.merge_accumulators(tallies))

@@ -36,7 +36,7 @@ def tallied(units: list[list[Reference]], shuffle: bool) -> Tally:
     order, tally = RecordOrder(shuffle, 0), Tally()
     for number, references in enumerate(units):
         for pack, digests in pack_references(references, order, number):
-            tally.add(TallyPart.from_pack(pack, digests, shuffled=shuffle, texts=np.arange(len(pack.keys))))
+            tally.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle, texts=np.arange(len(pack.keys))))
     return tally
 
 
@@ -68,7 +68,7 @@ def test_merged_tallies_equal_the_tally_of_all(sizes: list[int], shuffle: bool, 
     parts = [Tally() for _ in units]
     for number, (unit, part) in enumerate(zip(units, parts, strict=True)):
         for pack, digests in pack_references(unit, RecordOrder(shuffle, 0), number):
-            part.add(TallyPart.from_pack(pack, digests, shuffled=shuffle))
+            part.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle))
     for part in reversed(parts):
         merged.merge(part)
     assert (merged.bytes, merged.fingerprint, merged.splits) == (whole.bytes, whole.fingerprint, whole.splits)
