@@ -38,8 +38,8 @@ class Base:
     Attributes:
         output: folder of the dataset.
         manifest: manifest of the dataset.
-        labels: its class names, or None.
-        labels_file: the file that fixes the classes, or None.
+        labels: its class names; None without classes.
+        labels_file: path of the file of `--labels`, which fixes the classes; None without it.
     """
 
     output: str

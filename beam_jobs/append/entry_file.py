@@ -47,7 +47,7 @@ from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
 # Entries of a bucket, at most on average.
-_BUCKET_ENTRIES = 1 << 7
+_MAX_BUCKET_ENTRIES = 1 << 7
 # Buckets that one request fetches from an object store: 1 MB.
 _FETCHED_BUCKETS = 1 << 9
 # Buckets that are searched at a time: 8 MB.
@@ -87,7 +87,7 @@ def write_entries(
     expected_count: int,
     path: str,
     *,
-    max_bucket_entries: int = _BUCKET_ENTRIES,
+    max_bucket_entries: int = _MAX_BUCKET_ENTRIES,
     entries_per_sort: int = _SORTED_ENTRIES,
 ) -> None:
     """Write entries in any order into one sorted file.

@@ -16,7 +16,7 @@ from tpudata.storage import is_remote, storage_for
 
 # Bytes that are read for a header. A request to an object store takes as long as some MB, so these include some pages.
 _HEADER_BYTES, _REMOTE_HEADER_BYTES = 1 << 13, 1 << 22
-# Headers may contain a smallest and a largest value. pyarrow has this limit, too.
+# Headers may contain a smallest and a largest value. pyarrow has the same limit.
 _MAX_HEADER_BYTES = 1 << 24
 # Kinds of pages, and physical types.
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3

@@ -33,8 +33,8 @@ _SHARD_BUCKETS = 16
 _EVEN_RECORDS = 256
 _BUCKETS = 1 << BUCKET_BITS
 # Most shards of a group, and references that a group holds.
-_GROUP_SHARDS = 64
-_GROUP_REFERENCES = 1 << 16
+_MAX_GROUP_SHARDS = 64
+_MAX_GROUP_REFERENCES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SplitPlan:
     @property
     def group_width(self) -> int:
         """Number of neighbouring shards in a group: as many as hold about 64,000 references, from 1 to 64."""
-        return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.record_count))
+        return max(1, min(_MAX_GROUP_SHARDS, _MAX_GROUP_REFERENCES * self.count // self.record_count))
 
     def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
         """Return the index of the shard that holds each of the positions: intp [n] for uint64 [n]."""
@@ -146,7 +146,7 @@ def make_plan(
     if not tally.splits:
         raise SourceError(f"{options.input}: no files to convert, or only empty ones. Check the path.")
     buckets_by_split = {split: tally.add_up_buckets(split) for split in tally.splits}
-    input_count = sum(int(buckets.records.sum()) for buckets in buckets_by_split.values())
+    input_count = sum(int(buckets.record_counts.sum()) for buckets in buckets_by_split.values())
     empty_splits = set(options.split.shares if options.split else ()) - set(buckets_by_split)
     if empty_splits:
         raise SourceError(
@@ -155,7 +155,7 @@ def make_plan(
         )
     plans = {}
     for split, buckets in buckets_by_split.items():
-        record_count = int(buckets.records.sum())
+        record_count = int(buckets.record_counts.sum())
         sizes = _estimate_sizes(buckets, ratios.get(split, 1.0), overhead, (omitted or {}).get(split))
         size = int(sizes.sum())
         count = options.num_shards or _choose_shard_count(size, options)
@@ -181,7 +181,7 @@ def _estimate_sizes(
         omitted: (number, bytes in the input) of references whose records will be omitted, or None.
     """
     content = np.rint(buckets.bytes * ratio).astype(np.int64)
-    sizes: npt.NDArray[np.int64] = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
+    sizes: npt.NDArray[np.int64] = content + buckets.text_bytes + buckets.record_counts * (overhead + FRAME_BYTES)
     if omitted is None:
         return sizes
     # The positions of omitted records are unknown here; assume that they are spread like the records that remain.
@@ -215,10 +215,10 @@ def _divide_buckets(
     # Each bucket is divided into 2**bits parts.
     bits = ((count * _SHARD_BUCKETS - 1) >> BUCKET_BITS).bit_length()
     # Records if all buckets had as few as the emptiest; a bucket without records is not listed.
-    lowest_record_count = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
+    lowest_record_count = int(buckets.record_counts.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
     if lowest_record_count < count * _EVEN_RECORDS:
         raise UsageError(
-            f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.records.sum()), 'record')} (expected"
+            f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.record_counts.sum()), 'record')} (expected"
             f" {count_text(_BUCKETS // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
             " --shard-size."
         )

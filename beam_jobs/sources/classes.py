@@ -193,7 +193,7 @@ def read_labels(path: str) -> Labels:
 
 
 def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a row's value, stripped, and whether the value may hold several.
+    """Return the labels in a row's value, and whether it may hold several; blanks around a string and its parts are removed.
 
     Args:
         value: the value, as written.

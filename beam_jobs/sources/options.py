@@ -273,7 +273,7 @@ class SourceOptions:
             has_columns: whether the input has extra columns, as lists do.
         """
         names = ["path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"]
-        # Named groups of --label-from are columns, too.
+        # Named groups of --label-from are also columns.
         if has_columns or self.label_from is not None:
             names.remove("column_types")
         for name in names:

@@ -84,7 +84,7 @@ class CelebaForm(AnnotationForm):
             if count > 1:
                 files = ", ".join(file for file, kind in kinds.items() if kind == repeated_kind)
                 raise SourceError(f"{path} has several lists of {repeated_kind}: {files}. Keep one.")
-        # The list of partitions may be next to the other lists; `find_form` looks for it in the folder above, too.
+        # The list of partitions may be next to the other lists; `find_form` also looks for it in the folder above.
         return cls(tuple(kinds)).add_folder_facts(entries) if kinds else None
 
     def add_folder_facts(self, entries: Sequence[Entry]) -> CelebaForm:

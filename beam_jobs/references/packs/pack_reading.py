@@ -19,16 +19,16 @@ import numpy.typing as npt
 
 from beam_jobs.references.packs.columns import narrow, spread
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.read_ahead import AHEAD_BYTES, read_ahead
+from beam_jobs.references.read_ahead import MAX_AHEAD_BYTES, read_ahead
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
 # Largest gap between neighbours, such as line ends and headings: reading it costs less than another read.
-_GAP_BYTES = 1 << 14
+_MAX_GAP_BYTES = 1 << 14
 # Most bytes of a block, except for one of a single larger reference.
-_BLOCK_BYTES = 1 << 23
+_MAX_BLOCK_BYTES = 1 << 23
 
 
 class PieceSizes(NamedTuple):
@@ -44,7 +44,7 @@ class PieceSizes(NamedTuple):
     held: int = 1 << 25
     least: int = 1 << 14
     most: int = 1 << 22
-    ahead: int = AHEAD_BYTES
+    ahead: int = MAX_AHEAD_BYTES
 
 
 _SIZES = PieceSizes()
@@ -119,7 +119,7 @@ def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Read the references of a pack one by one, and yield them in blocks, whose `sizes` are the sizes of the fetched bytes."""
     records, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
-        if records and (isinstance(data, BadRecordError) or block_bytes >= _BLOCK_BYTES):
+        if records and (isinstance(data, BadRecordError) or block_bytes >= _MAX_BLOCK_BYTES):
             yield _take_block(pack, row, records)
             records, block_bytes = [], 0
         if isinstance(data, BadRecordError):
@@ -179,7 +179,7 @@ def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np
     first_row = 0
     while first_row < len(ends):
         begin = int(ends[first_row - 1]) if first_row else 0
-        stop_row = max(first_row + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
+        stop_row = max(first_row + 1, int(np.searchsorted(ends, begin + _MAX_BLOCK_BYTES, side="right")))
         yield np.arange(first_row, stop_row)
         first_row = stop_row
 
@@ -272,7 +272,7 @@ def _find_run_starts(
 ) -> npt.NDArray[np.bool_]:
     """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
 
-    A run goes on at a range whose predecessor is a range of the same file that ends at most `_GAP_BYTES` before it, and is used
+    A run goes on at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it, and is used
     before it; a run begins at each other input.
 
     Args:
@@ -286,7 +286,7 @@ def _find_run_starts(
     begins_run[1:] = (
         (files[1:] != files[:-1])
         | (gaps < 0)
-        | (gaps > _GAP_BYTES)
+        | (gaps > _MAX_GAP_BYTES)
         | (order[1:] < order[:-1])
         | (offsets[1:] == WHOLE_FILE)
         | (offsets[:-1] == WHOLE_FILE)

@@ -22,7 +22,7 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
 # A block ends once it has this many pictures or objects; it is listed together.
-_BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
+_MAX_BLOCK_PICTURES, _MAX_BLOCK_OBJECTS = 1000, 20_000
 
 
 class AnnotatedPicture(NamedTuple):
@@ -147,7 +147,7 @@ class AnnotationScan:
             pictures.append(picture)
             if not isinstance(picture, BadRecordError):
                 object_count += len(picture.annotation.objects)
-            if len(pictures) >= _BLOCK_PICTURES or object_count >= _BLOCK_OBJECTS:
+            if len(pictures) >= _MAX_BLOCK_PICTURES or object_count >= _MAX_BLOCK_OBJECTS:
                 yield Block.pack(pictures)
                 pictures, object_count, block_count = [], 0, block_count + 1
         if pictures:

@@ -27,7 +27,7 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
-# Number of names among which a folder is looked for if the input has files, too; it improves the message.
+# Number of names among which a folder is looked for if the input also has files; it improves the message.
 _MAX_NAMES = 10_000
 # Endings of files that hold many images and can be named by a pattern.
 _READ_BY_PATTERN = ("parquet", "tar", "zip")

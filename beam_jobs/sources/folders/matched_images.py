@@ -195,7 +195,7 @@ class MatchedImages(ClassifiedSource):
                     try:
                         labels = (self.classes.resolve(find_class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
-                        # `last_folder` stays, so the other files of this folder are rejected, too.
+                        # `last_folder` stays, so the other files of this folder are also rejected.
                         reject(add_key(error, key))
                         continue
                 last_folder, split = folder, self._find_split(key)

@@ -146,7 +146,7 @@ class IdxPairs(ClassifiedSource):
         return (part,)
 
     def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to every image of a run; its bytes are `Pixels`."""
+        """Yield a reference, with the payload `Pixels`, to every image of a run."""
         del ignored
         # Bytes of an image.
         size = math.prod(unit.shape)

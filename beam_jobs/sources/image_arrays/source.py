@@ -141,7 +141,7 @@ class ImageArrays(ClassifiedSource):
         return (part,)
 
     def references(self, unit: ImageSet, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to every image of a set; its bytes are `Pixels`."""
+        """Yield a reference, with the payload `Pixels`, to every image of a set."""
         del ignored
         payload = unit.payload
         height, width, channels = payload.image_shape()

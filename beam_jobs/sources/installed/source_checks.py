@@ -110,7 +110,7 @@ class _ReferenceCheck:
     Args:
         source: source of the unit.
         method_name: name of the source's method, which begins the messages.
-        stores_classes: as for `list_references`.
+        stores_classes: whether records store classes; otherwise a reference is not rejected for its class.
     """
 
     def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:

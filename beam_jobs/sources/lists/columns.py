@@ -45,7 +45,7 @@ _INT_RANK, _FLOAT_RANK, _STR_RANK = range(len(_KINDS))
 # Kinds of lists whose items are of `_KINDS`, in the same order.
 _KINDS_OF_LISTS = tuple(LIST_KINDS)
 # Characters of an integer that is compared exactly: the largest float32 has 39 digits, and there may be a sign.
-_MAX_EXACT_DIGITS = 40
+_MAX_EXACT_CHARACTERS = 40
 # kind, dtype and encoding of a feature, by the kind of its column or of the items of its lists.
 _FEATURE_TYPES: Mapping[str, tuple[str, str, str | None]] = {
     INT: ("int64", "int64", None),
@@ -65,7 +65,7 @@ LISTED_IMAGE = ListedImage()
 
 
 @dataclasses.dataclass
-class Column:
+class ExtraColumnFacts:
     """Facts about one extra column in some rows.
 
     Attributes:
@@ -82,10 +82,10 @@ class Column:
     scalar: RowPlace | None = None
     listed: RowPlace | None = None
 
-    def merge(self, other: Column) -> Column:
+    def merge(self, other: ExtraColumnFacts) -> ExtraColumnFacts:
         """Return the facts about the rows of this column and of `other`."""
         ranks = [column.widest for column in (self, other) if column.widest is not None]
-        return Column(
+        return ExtraColumnFacts(
             widest=max(ranks, default=None),
             missing=find_earliest(self.missing, other.missing),
             inexact=find_earliest(self.inexact, other.inexact),
@@ -130,22 +130,22 @@ class Column:
 
 @dataclasses.dataclass
 class ColumnFacts:
-    """Facts about the extra columns in some rows; facts about other rows can be merged, in any order.
+    """Facts about all extra columns in some rows; facts about other rows can be merged, in any order.
 
     Attributes:
         columns: facts about each column, by name.
         first: the first row; None before any.
     """
 
-    columns: dict[str, Column] = dataclasses.field(default_factory=dict)
+    columns: dict[str, ExtraColumnFacts] = dataclasses.field(default_factory=dict)
     first: RowPlace | None = None
 
     def merge(self, other: ColumnFacts) -> None:
         """Update these facts with those about other rows."""
         for name in sorted(self.columns.keys() | other.columns.keys()):
             # A column that one side lacks is missing from that side's first row on.
-            column = self.columns.get(name) or Column(missing=self.first)
-            self.columns[name] = column.merge(other.columns.get(name) or Column(missing=other.first))
+            column = self.columns.get(name) or ExtraColumnFacts(missing=self.first)
+            self.columns[name] = column.merge(other.columns.get(name) or ExtraColumnFacts(missing=other.first))
         self.first = find_earliest(self.first, other.first)
 
     def find_kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
@@ -199,7 +199,7 @@ class ColumnReader:
                 )
             if name not in self._roles:
                 # Missing from the list's first row on.
-                columns[name] = Column(missing=self.facts.first)
+                columns[name] = ExtraColumnFacts(missing=self.facts.first)
         self.facts.first = self.facts.first or place
         for name, column in columns.items():
             column.add(values.get(name), has_types=self._has_types, place=place, name=name)
@@ -209,7 +209,7 @@ class ColumnReader:
                 _check_declared(values.get(name), declared, name, place)
 
 
-def _infer_kind(name: str, column: Column) -> ColumnKind:
+def _infer_kind(name: str, column: ExtraColumnFacts) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
     # `listed` is the place of the first row with a list, `scalar` that of the first row with a scalar.
     if column.listed is not None and column.scalar is not None:
@@ -245,7 +245,12 @@ def _make_feature(name: str, kind: str) -> Feature:
 
 
 def convert_row(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
-    """Return the values that the extra columns store for a row, by name."""
+    """Return the values that the extra columns store for a row, by name.
+
+    Args:
+        values: values of the row, by column; a column may be missing.
+        kinds: kinds of the extra columns, by name.
+    """
     return {name: _convert_value(values.get(name), column_kind) for name, column_kind in kinds.items()}
 
 
@@ -316,12 +321,12 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
         fits = _DECLARED_INT.fullmatch(text) is not None and _fits_int64(text)
         problem = ""
     else:
-        number = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
+        number: int | float | None = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
         fits = number is not None
         # A large integer is compared as an integer, since its float64 may be rounded already.
-        is_integer = _DECLARED_INT.fullmatch(text) is not None and len(text) <= _MAX_EXACT_DIGITS
-        exact = int(text) if is_integer else number
-        problem = "" if exact is None else float32_problem(exact, rounds=declared.kind == FLOAT32)
+        if _DECLARED_INT.fullmatch(text) and len(text) <= _MAX_EXACT_CHARACTERS:
+            number = int(text)
+        problem = "" if number is None else float32_problem(number, rounds=declared.kind == FLOAT32)
     if not fits:
         raise SourceError(
             f"{row_and_column} is {value!r}; --column-types says {declared}. Fix the value, or declare it str."

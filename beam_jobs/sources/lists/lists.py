@@ -229,7 +229,7 @@ class Lists(ScannedSource):
         """Return the error of two rows with the same path, which is read again; the path is '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
-        # Rows of a JSON array may share a line, so the digest is compared, too.
+        # Rows of a JSON array may share a line, so the digest is also compared.
         digest, key = (repeat.high, repeat.low), ""
         with detect_list(path, self.source_options).open() as (_, rows):
             for row in rows:

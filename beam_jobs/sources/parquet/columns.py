@@ -64,7 +64,10 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and extra features: columns that options name, or else columns of usual types or names.
+    """Return the columns of images, labels, objects and extra features.
+
+    Images and labels are in the columns that the options name, otherwise in those that Hugging Face's metadata or the usual names
+    suggest. Only columns that the options name become extra features.
 
     Raises:
         SourceError: a column is missing, appears twice, or is of a type that does not fit.

@@ -235,7 +235,7 @@ class Tars(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.path,
-                    # Needed for a compressed tar, too, although `data` has the bytes: without data and offset, as an empty member
+                    # Also needed for a compressed tar, although `data` has the bytes: without data and offset, as an empty member
                     # would have it, a reference means the whole file.
                     offset=content.member.offset,
                     size=content.member.size,

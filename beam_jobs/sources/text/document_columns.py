@@ -108,12 +108,12 @@ class DocumentColumns:
         if not self.are_used:
             return block
         if self.text.labels.label_from is not None:
-            # The file is one document, whose key is the file's name.
-            name = strip_compression(block.file.name)
+            # The file is one document, whose key is the path of the file below the input.
+            relative_path = strip_compression(block.file.name)
             try:
-                return block._replace(labels=[(self._resolve_folder_class(block.file.path, name),)])
+                return block._replace(labels=[(self._resolve_folder_class(block.file.path, relative_path),)])
             except BadRecordError as error:
-                reject(add_key(error, name))
+                reject(add_key(error, relative_path))
                 return None
         rows: list[int] = []
         labels: list[tuple[str, ...]] = []
@@ -175,9 +175,9 @@ class DocumentColumns:
             raise BadRecordError(origin, "it has a list of labels, unlike the first document")
         return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
-    def _resolve_folder_class(self, path: str, name: str) -> str:
+    def _resolve_folder_class(self, path: str, relative_path: str) -> str:
         """Return the class of the folder that holds a file; BadRecordError if there is none, or for an unknown class."""
-        folders = name.split("/")[:-1]
+        folders = relative_path.split("/")[:-1]
         # The outermost folder may be a split.
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]

@@ -43,7 +43,7 @@ from tpudata.format import Feature
 
 _WHOLE_FILE_TEXT = RowForm(FILE)
 # Number of documents from which a run ends. Each is a reference, of about 1 kB with its features.
-_RUN_DOCUMENTS = 1 << 14
+_MAX_RUN_DOCUMENTS = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +162,7 @@ class SourceDocuments(PackSource):
         Documents that are too large, or whose classes are not what the source declares, are rejected.
         """
         documents = self._list_documents(unit, ignored, reject)
-        for run in gather_runs(documents, lambda reference: (reference.size, 1), _RUN_DOCUMENTS):
+        for run in gather_runs(documents, lambda reference: (reference.size, 1), _MAX_RUN_DOCUMENTS):
             yield from divide_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
@@ -182,7 +182,7 @@ class SourceDocuments(PackSource):
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
     def _list_documents(self, unit: SourceUnit, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        """Yield a unit's references in the form for text; reject invalid ones."""
+        """Yield a unit's references, each converted by `_convert_document`; reject those that it does not accept."""
         # Classes are not checked here: `_convert_document` resolves them if records store them.
         for reference in list_references(self.source, unit, ignored, reject, stores_classes=False):
             try:

@@ -95,7 +95,7 @@ class ListReferences(LimitedStep):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
             yield TaggedOutput(
-                TALLY, TallyPart.from_pack(pack, digests, is_shuffled=self._options.shuffle, texts=texts)
+                TALLY, TallyPart.from_pack(pack, digests, is_shuffled=self._options.shuffle, text_bytes=texts)
             )
             for part in pack.select_smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())
