@@ -219,7 +219,7 @@ class AppendResult:
         return {kind: line for kind, line in self.after.warnings.items() if self.before.warnings.get(kind) != line}
 
     def count_new(self, field: Literal["rejected", "converted", "counts"]) -> dict[str, int]:
-        """Return what the append added to the counts in a field of the manifest."""
+        """Return by how much the append raised the counts in a field of the manifest, omitting counts that it did not raise."""
         return dict(Counter(getattr(self.after, field)) - Counter(getattr(self.before, field)))
 
 

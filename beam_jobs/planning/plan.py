@@ -52,7 +52,7 @@ class SplitPlan:
     starts: tuple[int, ...]
 
     @property
-    def count(self) -> int:
+    def shard_count(self) -> int:
         """Number of shards."""
         return len(self.starts) + 1
 
@@ -63,7 +63,7 @@ class SplitPlan:
     @property
     def group_width(self) -> int:
         """Number of neighbouring shards in a group: as many as hold about 64,000 references, from 1 to 64."""
-        return max(1, min(_MAX_GROUP_SHARDS, _MAX_GROUP_REFERENCES * self.count // self.record_count))
+        return max(1, min(_MAX_GROUP_SHARDS, _MAX_GROUP_REFERENCES * self.shard_count // self.record_count))
 
     def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
         """Return the index of the shard that holds each of the positions: intp [n] for uint64 [n]."""
@@ -93,9 +93,9 @@ class Plan:
     def shard_names(self, append: int = 0) -> set[str]:
         """Return the file names of all shards; `append` is the number of the append that writes them, or 0."""
         return {
-            shard_name(shard_prefix(name, append), number, split.count, self.suffix)
+            shard_name(shard_prefix(name, append), number, split.shard_count, self.suffix)
             for name, split in self.splits.items()
-            for number in range(split.count)
+            for number in range(split.shard_count)
         }
 
 
@@ -259,12 +259,12 @@ def cut_buckets(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp
     """
     count = min(count, len(sizes))
     ends = np.cumsum(sizes)
-    order = np.arange(1, count)
-    targets = order * (int(ends[-1]) / count)
+    run_numbers = np.arange(1, count)
+    targets = run_numbers * (int(ends[-1]) / count)
     # The bucket that contains each target; a run begins with it or with the next one, whichever is nearer.
-    containing = np.searchsorted(ends, targets)
-    begins = np.where(containing > 0, ends[containing - 1], 0)
-    firsts = containing + (ends[containing] - targets < targets - begins)
+    target_buckets = np.searchsorted(ends, targets)
+    begins = np.where(target_buckets > 0, ends[target_buckets - 1], 0)
+    firsts = target_buckets + (ends[target_buckets] - targets < targets - begins)
     # Moved so that every run has a bucket: they ascend by at least one, and leave a bucket for each later run.
-    firsts = np.maximum.accumulate(np.maximum(firsts, 1) - order) + order
-    return np.minimum(firsts, len(sizes) - count + order)
+    firsts = np.maximum.accumulate(np.maximum(firsts, 1) - run_numbers) + run_numbers
+    return np.minimum(firsts, len(sizes) - count + run_numbers)

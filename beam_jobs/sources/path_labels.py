@@ -90,7 +90,7 @@ class PathLabels:
             if match is None:
                 continue
             has_match = True
-            integer_columns -= {name for name in integer_columns if not _is_whole(match[name])}
+            integer_columns -= {name for name in integer_columns if not _is_whole_number(match[name])}
             if class_group:
                 # An optional group that took no part in the match is None.
                 labels.add(match[class_group] or "")
@@ -151,11 +151,11 @@ def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     return Classes.open(options, has_integers=has_integers, rejects_numbers=rejects_numbers)
 
 
-def _is_whole(text: str | None) -> bool:
-    return text is not None and _INT.fullmatch(text) is not None and _fits(text)
+def _is_whole_number(text: str | None) -> bool:
+    return text is not None and _INT.fullmatch(text) is not None and _fits_int64(text)
 
 
-def _fits(text: str) -> bool:
+def _fits_int64(text: str) -> bool:
     return len(text.lstrip("+-")) <= _MAX_DIGITS and fits_int64(int(text))
 
 
@@ -164,8 +164,7 @@ def _find_problem(text: str, column_kind: ColumnKind) -> str:
     if column_kind.kind == STR or (not text and column_kind.missing is not None):
         return ""
     if column_kind.kind == INT:
-        # `_fits` returns whether int64 holds the number.
-        fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
+        fits = _DECLARED_INT.fullmatch(text) is not None and _fits_int64(text)
         return "" if fits else f"is not a whole number: {text!r}"
     # A missing fraction is stored as NaN.
     if not text:

@@ -167,7 +167,7 @@ class Scan(Protocol):
         """Read the part from start to end, and yield the smaller parts that `Source.units` takes in place of it, in order."""
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows read since the last call, with their places."""
+        """Return the digests of the keys of the rows read since the last call, each with its list and line."""
 
 
 class ScannedSource(Source):

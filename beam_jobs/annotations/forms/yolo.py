@@ -96,8 +96,8 @@ class YoloForm(AnnotationForm):
             SourceError: no file has the names of the classes, or data.yaml is damaged.
         """
         folder = pick_folder(entries, "labels") or path
-        first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
-        return cls(folder, _find_names(folder)) if first and _HEAD.match(read_start(first)) else None
+        first_file = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
+        return cls(folder, _find_names(folder)) if first_file and _HEAD.match(read_start(first_file)) else None
 
     def list_parts(self) -> Iterable[str]:
         """Yield the text files."""

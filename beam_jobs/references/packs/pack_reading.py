@@ -35,16 +35,16 @@ class PieceSizes(NamedTuple):
     """Limits of pieces and of the read-ahead, in bytes.
 
     Attributes:
-        held: most bytes of pieces in memory, where each run has one.
-        least: size of the smallest piece, even if pieces then exceed `held`.
-        most: size of the largest piece.
-        ahead: most bytes read ahead from an object store.
+        max_held_bytes: most bytes of pieces in memory, where each run has one.
+        min_piece_bytes: size of the smallest piece, even if pieces then exceed `max_held_bytes`.
+        max_piece_bytes: size of the largest piece.
+        max_ahead_bytes: most bytes read ahead from an object store.
     """
 
-    held: int = 1 << 25
-    least: int = 1 << 14
-    most: int = 1 << 22
-    ahead: int = MAX_AHEAD_BYTES
+    max_held_bytes: int = 1 << 25
+    min_piece_bytes: int = 1 << 14
+    max_piece_bytes: int = 1 << 22
+    max_ahead_bytes: int = MAX_AHEAD_BYTES
 
 
 _SIZES = PieceSizes()
@@ -144,7 +144,9 @@ def _read_ranges(
     pieces, piece_indices = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read_piece, is_checked=is_checked)
     piece_contents = (
-        _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
+        _read_remote(pieces, read_piece, piece_sizes.max_ahead_bytes)
+        if is_remote(pieces[0].path)
+        else map(read_piece, pieces)
     )
     held_pieces: dict[int, bytes | _MissingPiece] = {}
     unread_counts = [piece.input_count for piece in pieces]
@@ -237,7 +239,10 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
     breaks = _find_run_starts(order, files, offsets, sizes)
     # Each run has one piece in memory, so they share what may be held.
-    piece_bytes = min(piece_sizes.most, max(piece_sizes.least, piece_sizes.held // int(breaks.sum())))
+    piece_bytes = min(
+        piece_sizes.max_piece_bytes,
+        max(piece_sizes.min_piece_bytes, piece_sizes.max_held_bytes // int(breaks.sum())),
+    )
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes. From here on, a break is the start of a piece.
     first_inputs = np.flatnonzero(breaks)
     multiples = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
@@ -306,12 +311,14 @@ def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
 
 
 def _read_remote(
-    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], ahead_bytes: int
+    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], max_ahead_bytes: int
 ) -> Iterator[bytes | _MissingPiece]:
     """Yield the contents of pieces of objects, in order, reading ahead."""
     # Unless a checksum proves it, a range of an object is read twice at the same time, so each piece may take two threads.
     thread_count = max(1, request_limits().read_threads // 2)
-    return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), thread_count, ahead_bytes))
+    return (
+        data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), thread_count, max_ahead_bytes)
+    )
 
 
 def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:

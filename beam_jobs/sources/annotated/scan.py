@@ -60,13 +60,13 @@ class AnnotationFacts:
         contents: values and classes that the annotations have.
         files: by index of the file, its path and its number of blocks.
         digests: high halves of the digests of the keys of pictures with an annotation, even a bad one, uint64 [n] as bytes.
-        missing: a name in an annotation for which the input has no picture; empty if all have one.
+        missing_picture: a name in an annotation for which the input has no picture; empty if all have one.
     """
 
     contents: Contents = dataclasses.field(default_factory=Contents)
     files: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     digests: bytearray = dataclasses.field(default_factory=bytearray)
-    missing: str = ""
+    missing_picture: str = ""
 
     def merge(self, other: AnnotationFacts) -> None:
         """Add the facts about other files."""
@@ -74,7 +74,7 @@ class AnnotationFacts:
         self.files.update(other.files)
         self.digests += other.digests
         # The first by name, so that the order of merging does not matter.
-        self.missing = min(filter(None, (self.missing, other.missing)), default="")
+        self.missing_picture = min(filter(None, (self.missing_picture, other.missing_picture)), default="")
 
     def add_annotated(self, keys: Sequence[str]) -> None:
         """Record that the pictures with these keys have an annotation."""
@@ -161,7 +161,7 @@ class AnnotationScan:
             return self._make_rejection(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)
         if not pictures:
-            self.facts.missing = self.facts.missing or annotation.picture
+            self.facts.missing_picture = self.facts.missing_picture or annotation.picture
             return annotation.place.make_error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])

@@ -154,7 +154,7 @@ class AnnotatedImages(ScannedSource):
         """
         annotated = facts.sort_digests()
         if not len(annotated):
-            example = f", which has no {facts.missing!r}" if facts.missing else ""
+            example = f", which has no {facts.missing_picture!r}" if facts.missing_picture else ""
             raise SourceError(
                 f"{self._annotations_path}: no annotation of a picture in {self.options.input}{example}. Check that both are of the"
                 " same dataset, and that pictures have the extensions of images."

@@ -212,7 +212,7 @@ class Lists(ScannedSource):
             are_all_labels = not self.options.append
         else:
             # Labels are not checked here: the listing rejects labels that the file does not have.
-            has_integers = all(map(is_integer_label, facts.names))
+            has_integers = all(map(is_integer_label, facts.class_places))
             are_all_labels = False
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
         labels = None

@@ -70,7 +70,7 @@ class ListScan:
         return len(self._paths)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows read since the last call, with their lines."""
+        """Return the digests of the keys (the paths) of the rows read since the last call, each with its list and line."""
         rows = make_key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()
@@ -108,7 +108,7 @@ class ListScan:
                 raise SourceError(
                     f"{origin}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
                 )
-            self.facts.splits.setdefault(split, place)
+            self.facts.split_places.setdefault(split, place)
         # The listing rejects a row without path or label, where it may be skipped.
         with contextlib.suppress(BadRecordError):
             path = parse_path(row, self._roles, origin)
@@ -116,7 +116,7 @@ class ListScan:
             self._lines.append(row.line)
             names, may_be_several = parse_labels(row, self._roles, self._separator, origin)
             for name in filter(is_class_name, names):
-                self.facts.names.setdefault(name, place)
+                self.facts.class_places.setdefault(name, place)
             self.facts.has_several_labels |= may_be_several
 
 

@@ -87,7 +87,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     if image is None or image not in types or not _holds_bytes(types[image]):
         problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {problem}; {listing}. Name the column of the images' bytes with --path-column.")
-    _check_once(image, repeated_names, path)
+    _reject_repeated(image, repeated_names, path)
     objects = _find_objects(schema)
     extra = tuple(sorted(options.column_kinds.items()))
     for name, column_kind in extra:
@@ -104,7 +104,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
         return without_labels
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
-    _check_once(label, repeated_names, path)
+    _reject_repeated(label, repeated_names, path)
     if not is_supported_type(types[label]):
         raise SourceError(
             f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
@@ -147,7 +147,7 @@ def _check_extra(
         raise SourceError(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."
         )
-    _check_once(name, repeated_names, path)
+    _reject_repeated(name, repeated_names, path)
     if not _fits(types[name], column_kind.kind):
         raise SourceError(
             f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {column_kind.kind}. Declare another"
@@ -168,7 +168,7 @@ def _fits(column_type: Any, kind: str) -> bool:
     return bool(types.is_integer(column_type) or types.is_floating(column_type) or types.is_decimal(column_type))
 
 
-def _check_once(name: str, repeated_names: Container[str], path: str) -> None:
+def _reject_repeated(name: str, repeated_names: Container[str], path: str) -> None:
     """Raise SourceError if a column has one of the repeated names."""
     if name in repeated_names:
         raise SourceError(f"{path}: column {name!r} appears twice. Rename one.")

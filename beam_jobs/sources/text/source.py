@@ -181,7 +181,7 @@ class TextSource(PackSource):
         """
         # `units` skips files by their names.
         del ignored
-        for run in gather_runs(self._read_blocks(unit, reject), _measure, self.max_run_documents):
+        for run in gather_runs(self._read_blocks(unit, reject), _measure_block, self.max_run_documents):
             yield from divide_run(self._list_run(run), self.options)
 
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
@@ -229,7 +229,7 @@ class TextSource(PackSource):
         return ListedPack(pack, digests, [block.spans.data for block in blocks], buffer_indices, starts)
 
 
-def _measure(split_block: _SplitBlock) -> tuple[int, int]:
+def _measure_block(split_block: _SplitBlock) -> tuple[int, int]:
     """Return the bytes that a block holds, and its number of documents."""
     _, block = split_block
     return len(block.spans.data), len(block.spans.sizes)

@@ -227,7 +227,7 @@ class SourceDocuments(PackSource):
 def _is_small(reference: Reference) -> bool:
     """Return whether to read and hold a document: it is a small range of a file. A whole file takes one read anyway.
 
-    A payload that fetches the bytes itself does not take them from this range.
+    If the payload fetches the bytes, they are not in the range.
     """
     is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
     return is_range and 0 < reference.size < SMALL_BYTES

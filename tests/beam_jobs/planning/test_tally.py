@@ -107,14 +107,14 @@ def test_shards_are_within_15_percent_of_the_target(shuffle: bool) -> None:
     units = [listed(random.integers(20_000, 200_000, 700).tolist(), 700 * number) for number in range(20)]
     options = ConvertOptions("in", "out", shard_bytes=20_000_000, shuffle=shuffle)
     plan = make_plan(tallied(units, shuffle), {}, options, 0)
-    assert min(split.count for split in plan.splits.values()) >= 20
+    assert min(split.shard_count for split in plan.splits.values()) >= 20
     for sizes in shard_bytes(plan, units, shuffle).values():
         assert all(17_000_000 <= size <= 23_000_000 for size in sizes)
 
 
 def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict[str, list[int]]:
     """Bytes of each shard, by the plan."""
-    found = {name: [0] * split.count for name, split in plan.splits.items()}
+    found = {name: [0] * split.shard_count for name, split in plan.splits.items()}
     for number, unit in enumerate(units):
         for pack, _ in pack_references(unit, RecordOrder(shuffle, 0), number):
             for split, part in pack.group_by_split():
