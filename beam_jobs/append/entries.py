@@ -123,7 +123,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
     """Return the standing of an input in a dataset.
 
     Args:
-        sought: second word of the input's entry, as in `make_lookup_words`.
+        sought: second word of the input's entry, from `make_lookup_words`.
         stored: second words of the dataset's entries with the same first word, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """

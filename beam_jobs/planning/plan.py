@@ -178,7 +178,7 @@ def _estimate_sizes(
         buckets: all buckets of a split.
         ratio: bytes of a record's content in a shard over its bytes in the input.
         overhead: bytes of a record in a shard in addition to its content and its texts.
-        omitted: (number, bytes in the input) of references whose records will be omitted, or None.
+        omitted: (number, bytes in the input) of references whose records will be omitted; None if there are none.
     """
     content = np.rint(buckets.bytes * ratio).astype(np.int64)
     sizes: npt.NDArray[np.int64] = content + buckets.text_bytes + buckets.record_counts * (overhead + FRAME_BYTES)

@@ -197,7 +197,7 @@ def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) 
 
     Args:
         value: the value, as written.
-        separator: string between several labels in it, or None.
+        separator: string between several labels in it; None if a string is a single label.
         origin: list and line, for the message.
         name: name of the column, for the message.
 

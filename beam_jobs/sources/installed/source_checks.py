@@ -146,9 +146,10 @@ class _ReferenceCheck:
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why to reject a reference; None for a valid one.
+        """Return why to reject a reference; None for a valid one, whose labels and payload are remembered for `is_usual`.
 
-        Raises UsageError as `list_references` does; remembers the labels and the payload of valid references for `is_usual`.
+        Raises:
+            UsageError: the object is not a reference, or it has classes or features that the source's attributes do not declare.
         """
         _check_types(reference, self._method_name)
         labels, features = reference.labels, reference.features

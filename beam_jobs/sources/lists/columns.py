@@ -69,28 +69,28 @@ class ExtraColumnFacts:
     """Facts about one extra column in some rows.
 
     Attributes:
-        widest: rank of the widest value or item; None if all are missing.
-        missing: the first row without a value, or None.
-        inexact: the first row with a number that float32 would change, and a description of the number; or None.
-        scalar: the first row with a value that is not a list, or None.
-        listed: the first row with a list, or None.
+        widest_rank: rank of the widest value or item; None if all are missing.
+        first_missing: the first row without a value; None if all rows have one.
+        first_inexact: the first row with a number that float32 would change, and a description of the number; None without one.
+        first_scalar: the first row with a value that is not a list; None without one.
+        first_list: the first row with a list; None without one.
     """
 
-    widest: int | None = None
-    missing: RowPlace | None = None
-    inexact: tuple[RowPlace, str] | None = None
-    scalar: RowPlace | None = None
-    listed: RowPlace | None = None
+    widest_rank: int | None = None
+    first_missing: RowPlace | None = None
+    first_inexact: tuple[RowPlace, str] | None = None
+    first_scalar: RowPlace | None = None
+    first_list: RowPlace | None = None
 
     def merge(self, other: ExtraColumnFacts) -> ExtraColumnFacts:
         """Return the facts about the rows of this column and of `other`."""
-        ranks = [column.widest for column in (self, other) if column.widest is not None]
+        ranks = [column.widest_rank for column in (self, other) if column.widest_rank is not None]
         return ExtraColumnFacts(
-            widest=max(ranks, default=None),
-            missing=find_earliest(self.missing, other.missing),
-            inexact=find_earliest(self.inexact, other.inexact),
-            scalar=find_earliest(self.scalar, other.scalar),
-            listed=find_earliest(self.listed, other.listed),
+            widest_rank=max(ranks, default=None),
+            first_missing=find_earliest(self.first_missing, other.first_missing),
+            first_inexact=find_earliest(self.first_inexact, other.first_inexact),
+            first_scalar=find_earliest(self.first_scalar, other.first_scalar),
+            first_list=find_earliest(self.first_list, other.first_list),
         )
 
     def add(self, value: Any, *, has_types: bool, place: RowPlace, name: str) -> None:
@@ -106,7 +106,7 @@ class ExtraColumnFacts:
             SourceError: the value is neither a scalar nor a list of scalars, or an integer does not fit int64.
         """
         if isinstance(value, list):
-            self.listed = self.listed or place
+            self.first_list = self.first_list or place
             if None in value:
                 raise SourceError(
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
@@ -114,18 +114,18 @@ class ExtraColumnFacts:
             elements = value
         else:
             if value is None or value == "":
-                self.missing = self.missing or place
+                self.first_missing = self.first_missing or place
                 return
-            self.scalar = self.scalar or place
+            self.first_scalar = self.first_scalar or place
             elements = [value]
         # An empty list fits every kind, so it counts as the narrowest.
         rank = max(
             (_find_rank(element, has_types=has_types, place=place, name=name) for element in elements),
             default=_INT_RANK,
         )
-        self.widest = max(self.widest or _INT_RANK, rank)
-        if self.inexact is None and rank != _STR_RANK:
-            self.inexact = next(filter(None, (_find_inexact(element, place, name) for element in elements)), None)
+        self.widest_rank = max(self.widest_rank or _INT_RANK, rank)
+        if self.first_inexact is None and rank != _STR_RANK:
+            self.first_inexact = next(filter(None, (_find_inexact(element, place, name) for element in elements)), None)
 
 
 @dataclasses.dataclass
@@ -134,19 +134,21 @@ class ColumnFacts:
 
     Attributes:
         columns: facts about each column, by name.
-        first: the first row; None before any.
+        first_row: the first row; None before any.
     """
 
     columns: dict[str, ExtraColumnFacts] = dataclasses.field(default_factory=dict)
-    first: RowPlace | None = None
+    first_row: RowPlace | None = None
 
     def merge(self, other: ColumnFacts) -> None:
         """Update these facts with those about other rows."""
         for name in sorted(self.columns.keys() | other.columns.keys()):
             # A column that one side lacks is missing from that side's first row on.
-            column = self.columns.get(name) or ExtraColumnFacts(missing=self.first)
-            self.columns[name] = column.merge(other.columns.get(name) or ExtraColumnFacts(missing=other.first))
-        self.first = find_earliest(self.first, other.first)
+            column = self.columns.get(name) or ExtraColumnFacts(first_missing=self.first_row)
+            self.columns[name] = column.merge(
+                other.columns.get(name) or ExtraColumnFacts(first_missing=other.first_row)
+            )
+        self.first_row = find_earliest(self.first_row, other.first_row)
 
     def find_kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
         """Return the kinds by column, sorted by name.
@@ -199,8 +201,8 @@ class ColumnReader:
                 )
             if name not in self._roles:
                 # Missing from the list's first row on.
-                columns[name] = ExtraColumnFacts(missing=self.facts.first)
-        self.facts.first = self.facts.first or place
+                columns[name] = ExtraColumnFacts(first_missing=self.facts.first_row)
+        self.facts.first_row = self.facts.first_row or place
         for name, column in columns.items():
             column.add(values.get(name), has_types=self._has_types, place=place, name=name)
         for name, declared in self._declared.items():
@@ -211,21 +213,20 @@ class ColumnReader:
 
 def _infer_kind(name: str, column: ExtraColumnFacts) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
-    # `listed` is the place of the first row with a list, `scalar` that of the first row with a scalar.
-    if column.listed is not None and column.scalar is not None:
+    if column.first_list is not None and column.first_scalar is not None:
         raise SourceError(
-            f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is not. Write lists in all rows, or pass"
-            f" --column-types {name}=str to store text."
+            f"{column.first_list}: column {name!r} is a list, and at {column.first_scalar} it is not. Write lists in all rows, or"
+            f" pass --column-types {name}=str to store text."
         )
-    kinds = _KINDS if column.listed is None else _KINDS_OF_LISTS
-    kind = STR if column.widest is None else kinds[column.widest]
-    if kind == INT and column.missing is not None:
+    kinds = _KINDS if column.first_list is None else _KINDS_OF_LISTS
+    kind = STR if column.widest_rank is None else kinds[column.widest_rank]
+    if kind == INT and column.first_missing is not None:
         raise SourceError(
-            f"{column.missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
+            f"{column.first_missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
             f" {name}=int=0 to store 0 there (or another number), {name}=float for NaN, or {name}=str for text."
         )
-    if column.widest == _FLOAT_RANK and column.inexact is not None:
-        place, problem = column.inexact
+    if column.widest_rank == _FLOAT_RANK and column.first_inexact is not None:
+        place, problem = column.first_inexact
         raise SourceError(
             f"{place}: {problem}, as the column has fractions too. Pass --column-types {name}=str to store text, or"
             f" {name}=float32 to round."

@@ -36,7 +36,7 @@ class ListScan:
         list_index: index of the list among all.
         roles: columns of path, label and split.
         reader: reader of the extra columns.
-        separator: string between several labels in a CSV cell, or None.
+        separator: string between several labels in a CSV cell; None if a cell is a single label.
         block_bytes: size from which a block ends at the end of a row.
 
     Attributes:

@@ -41,11 +41,11 @@ class ParquetColumns(NamedTuple):
 
     Attributes:
         image: name of the column of images.
-        label: name of the column of labels, or None.
-        class_names: class names in the schema's metadata, or None.
+        label: name of the column of labels; None without one.
+        class_names: class names in the schema's metadata; None if it has none.
         has_integer_labels: whether labels are whole numbers.
         extra: name and kind of each extra column, sorted by name.
-        objects: the column of objects, or None.
+        objects: the column of objects; None without one.
     """
 
     image: str

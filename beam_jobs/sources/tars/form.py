@@ -238,7 +238,7 @@ class _FirstBytes:
 
 @contextlib.contextmanager
 def _open_start(path: str, compression: str, limit: int) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Open a tar, as `open_tar` does; reading a compressed one beyond `limit` bytes raises SourceError.
+    """Open a tar as a file that can seek forward; reading a compressed one beyond `limit` bytes raises SourceError.
 
     Yields:
         (file, its size in bytes); None for the size of a compressed tar.
