@@ -230,7 +230,7 @@ def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptio
         tally: tally of all references to new inputs.
         ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without a ratio.
         options: options with the size or number of shards.
-        overhead: bytes of a record in a shard in addition to its content and its texts.
+        overhead: bytes of a record in a shard besides its content, names and extra features.
 
     Raises:
         UsageError: the requested number of shards cannot be made.

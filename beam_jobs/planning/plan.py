@@ -136,7 +136,7 @@ def make_plan(
         tally: tally of all references.
         ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without a ratio.
         options: options with the size or number of shards.
-        overhead: bytes of a record in a shard in addition to its content and its texts.
+        overhead: bytes of a record in a shard besides its content, names and extra features.
         omitted: by split, (number, bytes in the input) of references whose records will be omitted.
 
     Raises:
@@ -177,7 +177,7 @@ def _estimate_sizes(
     Args:
         buckets: all buckets of a split.
         ratio: bytes of a record's content in a shard over its bytes in the input.
-        overhead: bytes of a record in a shard in addition to its content and its texts.
+        overhead: bytes of a record in a shard besides its content, names and extra features.
         omitted: (number, bytes in the input) of references whose records will be omitted; None if there are none.
     """
     content = np.rint(buckets.bytes * ratio).astype(np.int64)

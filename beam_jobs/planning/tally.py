@@ -43,7 +43,7 @@ class Buckets:
         starts: uint64 [n]: position at which each begins, which is that of its first record only without a shuffle.
         bytes: int64 [n]: bytes of the records in each, as in the input.
         record_counts: int64 [n]: number of records in each.
-        text_bytes: int64 [n]: bytes of the texts of the records in addition to their content.
+        text_bytes: int64 [n]: approximate bytes of the names and extra features that the records have besides their content.
     """
 
     starts: Positions
@@ -105,7 +105,8 @@ class TallyPart:
             pack: the pack; without a shuffle, of references that are neighbours in the source's order.
             digests: digests of its keys.
             is_shuffled: whether its positions are shuffled.
-            text_bytes: int64 [n]: bytes of the texts of each record in addition to its content; None if there are no texts.
+            text_bytes: int64 [n]: approximate bytes of the names and extra features that each record has besides its content;
+                None if there are none.
         """
         make_buckets = _make_equal_buckets if is_shuffled else _make_run_buckets
         if text_bytes is None:
@@ -113,7 +114,7 @@ class TallyPart:
         splits = {}
         for split, rows in pack.rows_by_split():
             splits[split] = make_buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), text_bytes[rows])
-        # The fingerprint must also change with a size. Odd factors have inverses modulo 2**64, so products differ as digests do.
+        # The fingerprint must also change with a size. Odd factors, which have inverses modulo 2**64, keep digests distinct.
         odd_factors = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
         high, low = (digests * odd_factors[:, None]).sum(axis=0, dtype=np.uint64).tolist()
         return cls(splits, int(pack.sizes.sum(dtype=np.int64)), (high, low))

@@ -21,8 +21,8 @@ from tpudata.format import Feature
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# What a source's `parts` and `units` yield, and `units` and `references` take. Each source has types of its own, which the pipeline
-# only pickles and passes on.
+# What a source's `parts` and `units` yield, and `units` and `references` take. Each source has other types; the pipeline only
+# pickles the values and passes them on.
 SourcePart: TypeAlias = Any
 SourceUnit: TypeAlias = Any
 # Facts that a scan collects about its part, such as ListFacts. `merge` adds the facts about another part.
