@@ -102,7 +102,7 @@ class SpoolExamples(LimitedStep):
         # Examples are always shuffled: positions come from the keys, not from the unit, so any unit will do.
         for pack, digests in pack_references(references, self._options.order, unit=0):
             yield pack.to_bytes()
-            yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
+            yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, is_shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
         """Encode an example, write it to the bundle's spool file, and return its reference.

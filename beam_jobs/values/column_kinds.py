@@ -65,6 +65,11 @@ class ColumnKind(NamedTuple):
         return self.kind if self.missing is None else f"{self.kind}={self.missing}"
 
 
+def get_item_kind(kind: str) -> str:
+    """Return the kind of a column's values; for a column of lists, the kind of their items."""
+    return LIST_KINDS.get(kind, kind)
+
+
 def find_kind_of_text(text: str) -> str:
     """Return the narrowest of `int`, `float` and `str` that a string fits.
 

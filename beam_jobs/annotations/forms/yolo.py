@@ -97,8 +97,8 @@ class YoloForm(AnnotationForm):
             SourceError: no file has the names of the classes, or data.yaml is damaged.
         """
         folder = pick_folder(entries, "labels") or path
-        first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
-        return cls(folder, _find_names(folder)) if first and _HEAD.match(read_start(first)) else None
+        first_file = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
+        return cls(folder, _find_names(folder)) if first_file and _HEAD.match(read_start(first_file)) else None
 
     def list_parts(self) -> Iterable[str]:
         """Yield the text files."""
@@ -215,8 +215,8 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if `names` is empty, or no list of names or mapping from these numbers."""
-    # Compared as strings: keys of different types have no order.
+    """Return the names of classes 0, 1 and so on; None if `names` is empty, or neither a list nor a mapping from these numbers."""
+    # The keys are sorted as strings, since keys of different types, such as 0 and "a", have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):

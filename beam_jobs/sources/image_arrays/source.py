@@ -141,7 +141,7 @@ class ImageArrays(ClassifiedSource):
         return (part,)
 
     def references(self, unit: ImageSet, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to every image of a set; its bytes are `Pixels`."""
+        """Yield a reference, with the payload `Pixels`, to every image of a set."""
         del ignored
         payload = unit.payload
         height, width, channels = payload.image_shape()
@@ -202,5 +202,5 @@ def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
             )
         if paths_by_names:
             ((names, path),) = paths_by_names.items()
-            return Classes(Labels(names), path, integers=True, comes_from_metadata=True)
-    return Classes.open(options, integers=True)
+            return Classes(Labels(names), path, has_integers=True, comes_from_metadata=True)
+    return Classes.open(options, has_integers=True)

@@ -12,7 +12,7 @@ from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject
-from beam_jobs.sources.source import Source
+from beam_jobs.sources.source import Source, SourcePart, SourceUnit
 from tpudata.checks import format_bound, is_integer
 from tpudata.error_text.values import format_value
 from tpudata.errors import BadRecordError, UsageError
@@ -64,18 +64,18 @@ def check_attributes(source: Source) -> None:
         raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}")
 
 
-def list_parts(source: Source) -> Iterable[Any]:
+def list_parts(source: Source) -> Iterable[SourcePart]:
     """Return the parts of a source; UsageError if its method does not return an iterable."""
     return _require_iterable(source, "parts", source.parts())
 
 
-def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
+def list_units(source: Source, part: SourcePart, ignored: list[str]) -> Iterable[SourceUnit]:
     """Return the units of a part, see `Source.units`; UsageError if the method does not return an iterable."""
     return _require_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
-    source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
+    source: Source, unit: SourceUnit, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
     """Yield the references of a unit, see `Source.references`; reject references without a class or with an invalid one.
 
@@ -116,7 +116,7 @@ class _ReferenceCheck:
     Args:
         source: source of the unit.
         method_name: name of the source's method, which begins the messages.
-        stores_classes: as for `list_references`.
+        stores_classes: whether records store classes; otherwise a reference is not rejected for its class.
     """
 
     def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:
@@ -155,9 +155,10 @@ class _ReferenceCheck:
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why to reject a reference; None for a valid one.
+        """Return why to reject a reference; None for a valid one, whose labels and payload are remembered for `is_usual`.
 
-        Raises UsageError as `list_references` does; remembers the labels and the payload of valid references for `is_usual`.
+        Raises:
+            UsageError: the object is not a reference, or it has classes or features that the source's attributes do not declare.
         """
         _check_types(reference, self._method_name)
         labels, features = reference.labels, reference.features
