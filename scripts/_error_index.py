@@ -291,6 +291,9 @@ def _format_name(expression: ast.expr) -> str:
     """Return the name of a value in capitals, the value of a constant, or dots for another expression."""
     if isinstance(expression, ast.Constant):
         return str(expression.value)
+    # The value that tpudata.error_text.values formats.
+    if isinstance(expression, ast.Call) and getattr(expression.func, "id", "") in ("format_value", "shorten_value"):
+        expression = expression.args[0]
     name = getattr(expression, "id", getattr(expression, "attr", ""))
     # The name of a private constant says nothing to users.
     return name.upper() if name and not name.startswith("_") else "…"

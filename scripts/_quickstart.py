@@ -71,7 +71,12 @@ def lock_folder(folder: Path) -> Iterator[int | None]:
 
 
 def run_on_gcs(folder: Path, lock: int) -> int:
-    """Run the steps on gs://, as served by scripts/gcs_emulator; arguments and exit code as for `run_steps`."""
+    """Run the steps on gs://, as served by scripts/gcs_emulator; return 0 if the model is as accurate as expected.
+
+    Args:
+        folder: folder of all results.
+        lock: file descriptor of the folder's lock.
+    """
     write_pictures(folder / "digits")
     variables_file = folder / ".gcs"
     variables_file.unlink(missing_ok=True)
@@ -157,7 +162,7 @@ def run(command: Sequence[str], lock: int) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            # The terminal sends Ctrl-C to the command, too, which cleans up.
+            # The terminal also sends Ctrl-C to the command, which cleans up.
             try:
                 process.wait(GRACE_SECONDS)
             except (subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -33,6 +33,15 @@ def test_reports_the_name_of_an_entry_point_that_cannot_be_loaded(
         storage_for("pets://here")
 
 
+def test_lack_of_memory_is_not_reported_as_a_fault_of_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "greedy.py").write_text("import numpy\nnumpy.empty(1 << 60, numpy.uint8)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MemoryError):
+        load_entry_point(importlib.metadata.EntryPoint("a", "greedy:B", "tpudata.sources"))
+
+
 def test_raises_our_own_errors_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "needy.py").write_text(
         "from tpudata.errors import MissingExtraError\nraise MissingExtraError('This', 'text')"

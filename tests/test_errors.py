@@ -25,7 +25,7 @@ ALL = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind
 SPECIAL: dict[type, tuple[Any, ...]] = {
     MissingExtraError: ("tpudata.estimator", "tensorflow"),
     BadRecordError: ("a.jpg", "no image", 5),
-    CorruptionError: ("a.tfrecord", 12, "the checksum does not fit"),
+    CorruptionError: ("a.tfrecord", 12, "the checksum does not match"),
 }
 
 

@@ -7,13 +7,14 @@ A schema says which types, ranges and keys a value has. Its `check` raises Value
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from tpudata.checks import format_bound
+from tpudata.error_text.values import format_value
+from tpudata.json_values import parse_input_json
 
 NULL = type(None)
 INT64_MAX = 2**63 - 1
@@ -36,10 +37,7 @@ def parse_json(data: bytes | str) -> Any:
 
     A number beyond the largest float, such as 1e999, becomes infinite; the schemas reject it.
     """
-    try:
-        return json.loads(data, parse_constant=_reject_constant)
-    except RecursionError:
-        raise ValueError("its JSON is nested too deeply") from None
+    return parse_input_json(data, _reject_constant)
 
 
 def _reject_constant(text: str) -> Any:
@@ -209,10 +207,9 @@ class Anything:
 
 
 def abbreviate_value(value: Any) -> str:
-    """Return the first 60 characters of a value's repr, for a message; only its type if it has no repr."""
+    """Return the first 60 characters of a value's repr, for a message; only its type if it is nested too deeply."""
     try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        # A number of more than 4,300 digits, or a deeply nested value.
-        return f"a {type(value).__name__}"
+        text = format_value(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

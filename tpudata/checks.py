@@ -12,6 +12,7 @@ from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import TpudataError, UsageError
 
 
@@ -56,13 +57,13 @@ def check(
         UsageError: the value is not allowed; `error` if that is another class.
     """
     if not is_valid:
-        raise error(f"{where}: invalid value (got {value!r}, expected {expected}).{fix and f' {fix}'}")
+        raise error(f"{where}: invalid value (got {format_value(value)}, expected {expected}).{fix and f' {fix}'}")
 
 
 def check_argument(name: str, value: Any, is_valid: bool, expected: str) -> None:
     """Check an argument; if it is invalid, raise a UsageError that shows `name=value` and what to pass instead."""
     if not is_valid:
-        raise UsageError(f"{name}={value!r}: pass {expected}.")
+        raise UsageError(f"{name}={format_value(value)}: pass {expected}.")
 
 
 def check_integer(
@@ -75,7 +76,7 @@ def check_integer(
         value: its value.
         least: smallest integer that is allowed.
         most: largest integer that is allowed; None without a limit.
-        or_none: whether None is allowed, too.
+        or_none: whether None is also allowed.
         fix: a sentence that says what to do; empty if it follows from the limits.
     """
     limits = f"of {least} or more" if most is None else f"from {least} to {format_bound(most)}"
@@ -111,7 +112,7 @@ def require(
         TypeError: the value is not allowed; `error` if that is another class.
     """
     if not is_valid:
-        raise error(f"{owner}({name}=...) must be {allowed}, got {value!r} ({type(value).__name__}).")
+        raise error(f"{owner}({name}=...) must be {allowed}, got {format_value(value)} ({type(value).__name__}).")
 
 
 def require_type(
@@ -137,7 +138,7 @@ def require_type(
 def require_one_of(where: str, value: Any, choices: Collection[str], error: type[Exception] = ValueError) -> None:
     """Check that a value is one of `choices`; raise `error` if not."""
     if value not in choices:
-        raise error(f"{where} must be one of {', '.join(choices)}, got {value!r}.")
+        raise error(f"{where} must be one of {', '.join(choices)}, got {format_value(value)}.")
 
 
 def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
@@ -162,7 +163,7 @@ def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = Fal
         name: name of the argument.
         value: its value.
         above_zero: whether 0 itself is rejected.
-        or_none: whether None is allowed, too.
+        or_none: whether None is also allowed.
 
     Raises:
         TypeError: the value is not a number.
@@ -182,6 +183,6 @@ def require_flag(owner: str, name: str, value: Any) -> None:
 
 
 def format_bound(number: int) -> str:
-    """Return a bound as text: 2^n - 1 from 31 bits on as a power, such as `2**63 - 1`, other numbers in digits."""
+    """Return a bound as a string: 2^n - 1 from 31 bits on as a power, such as `2**63 - 1`, other numbers in digits."""
     is_power_less_one = number & (number + 1) == 0
     return f"2**{number.bit_length()} - 1" if number >= 2**31 - 1 and is_power_less_one else str(number)

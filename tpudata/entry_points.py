@@ -17,7 +17,7 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
     """
     try:
         return point.load()
-    except TpudataError:
+    except (TpudataError, MemoryError):
         raise
     except Exception as error:
         raise UsageError(

@@ -76,10 +76,10 @@ class BadRecordError(SourceError):
         key: the record's stable name if `source` and `offset` may move (a row of a list), or None.
 
     Args:
-        source: as the attribute; without a reason, the whole message, which is all that Beam passes on of an error.
-        reason: as the attribute.
-        offset: as the attribute.
-        key: as the attribute.
+        source: path of the file (and member); without a reason, the whole message, which is all that Beam passes on of an error.
+        reason: why it was rejected; None if `source` is the message.
+        offset: byte offset of the record in the file, or None.
+        key: the record's stable name, or None.
     """
 
     def __init__(

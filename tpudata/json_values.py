@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
+
+from tpudata.error_text.values import shorten_value
 
 _SHOWN_CHARACTERS = 80
 
 
-def parse_input_json(text: str | bytes) -> Any:
-    """Return the value that JSON stands for, NaN and infinity included; ValueError if it is not JSON, or nested too deep."""
+def parse_input_json(text: str | bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """Return the value that JSON stands for.
+
+    Args:
+        text: the JSON.
+        parse_constant: returns the value of NaN, Infinity or -Infinity; None takes them as floats.
+
+    Raises:
+        ValueError: `text` is not JSON, is nested too deep, or has an integer of more than 4,300 digits.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=parse_constant)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    except ValueError as error:
+        raise explain_json_error(error) from None
+
+
+def explain_json_error(error: ValueError) -> ValueError:
+    """Return an error of the JSON parser; another one in place of Python's advice on integers of more than 4,300 digits."""
+    return ValueError("it has an integer of too many digits") if "integer string conversion" in str(error) else error
 
 
 def abbreviate_json(value: Any) -> str:
     """Return the first 80 characters of a value as JSON, for a message; only its type if it is nested too deep."""
     try:
         return json.dumps(value)[:_SHOWN_CHARACTERS]
+    except ValueError:  # An integer of more than 4,300 digits.
+        return shorten_value(value)
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deep"
 

@@ -38,7 +38,7 @@ def eager_mode() -> AbstractContextManager[None]:
 
 
 def find_slice_info(variable: tf.Variable) -> Any:
-    """Return the place of a v1 variable in the partitioned variable that it belongs to (a `SaveSliceInfo`), or None."""
+    """Return the position of a v1 variable in the partitioned variable that it belongs to (a `SaveSliceInfo`), or None."""
     return variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
 
 

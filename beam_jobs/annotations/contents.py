@@ -44,7 +44,7 @@ class Contents:
 
     Attributes:
         names: names that the files list.
-        kinds: which of the kinds above occur.
+        kinds: kinds of contents that occur, such as `OBJECTS`.
         keypoint_count: number of keypoints of each object that has some; 0 if none has.
         object_classes: names of classes of objects that occur.
         classes: names of classes of pictures that occur.

@@ -66,7 +66,7 @@ class Polygons(NamedTuple):
         return ymin, xmin, ymax, xmax
 
     def draw_mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
-        """Return the pixels inside; see `Segmentation`."""
+        """Return the pixels inside of the polygons; see `Segmentation`."""
         del segments
         coco = load_pycocotools()
         sides = np.array([width, height], np.float64)
@@ -101,7 +101,7 @@ class RunLengths(NamedTuple):
     is_text: bool = True
 
     def draw_mask(self, height: int, width: int, segments: Segments | None = None) -> Mask:
-        """Return the pixels of the runs inside of the object; see `Segmentation`."""
+        """Return the mask that the runs describe; see `Segmentation`."""
         del segments
         if (self.height, self.width) != (height, width):
             raise ValueError(f"a mask of {self.width} x {self.height} pixels in a picture of {width} x {height} pixels")

@@ -38,8 +38,8 @@ class Base:
     Attributes:
         output: folder of the dataset.
         manifest: manifest of the dataset.
-        labels: its class names, or None.
-        labels_file: the file that fixes the classes, or None.
+        labels: its class names; None without classes.
+        labels_file: path of the file of `--labels`, which fixes the classes; None without it.
     """
 
     output: str
@@ -113,12 +113,12 @@ class Base:
         """Return the file names of the existing shards and of the shards in `plan`."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
-    def extend_labels(self, labels: Labels, integer_labels: bool) -> Labels:
+    def extend_labels(self, labels: Labels, are_integers: bool) -> Labels:
         """Return the classes of the dataset in their order, followed by the new ones.
 
         Args:
             labels: the classes of the input.
-            integer_labels: whether they are whole numbers that are the labels themselves.
+            are_integers: whether they are whole numbers that are the labels themselves.
 
         Raises:
             OutputError: labels of existing records would have to change.
@@ -141,12 +141,12 @@ class Base:
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
                 f" class {text_name!r}. Write its number, or name another folder."
             )
-        if integer_labels and names != _list_numbers(len(names)):
+        if are_integers and names != _list_numbers(len(names)):
             raise OutputError(
                 f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
                 f" have names, such as {old[0]!r}. Write names, or name another folder."
             )
-        if integer_labels:
+        if are_integers:
             check_classes(len(names) - 1, len(old), f"--append to {self.output}")
         return Labels(names)
 
@@ -219,14 +219,21 @@ class AppendResult:
         return {kind: line for kind, line in self.after.warnings.items() if self.before.warnings.get(kind) != line}
 
     def count_new(self, field: Literal["rejected", "converted", "counts"]) -> dict[str, int]:
-        """Return what the append added to the counts in a field of the manifest."""
+        """Return by how much the append raised the counts in a field of the manifest, omitting counts that it did not raise."""
         return dict(Counter(getattr(self.after, field)) - Counter(getattr(self.before, field)))
 
 
 def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptions, overhead: int) -> Plan:
     """Return the plan of the new shards. Unlike in `make_plan`, there may be no inputs at all, or no inputs for a split.
 
-    The arguments are those of `make_plan`.
+    Args:
+        tally: tally of all references to new inputs.
+        ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without a ratio.
+        options: options with the size or number of shards.
+        overhead: bytes of a record in a shard besides its content, names and extra features.
+
+    Raises:
+        UsageError: the requested number of shards cannot be made.
     """
     if not tally.splits:
         return Plan(splits={}, input_count=0, bytes=0, fingerprint=tally.fingerprint)

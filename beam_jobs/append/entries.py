@@ -24,7 +24,13 @@ _LAST_BYTE = 0xFF
 
 
 class Standing(enum.IntEnum):
-    """State of an input in a dataset."""
+    """Whether a dataset has an input.
+
+    NEW: the dataset has no record of it, and does not list it in its present state as rejected.
+    RECORD: the dataset has a record of it, and its size, class, split and features are the same.
+    REJECTED: it was rejected in the same state, so it is not tried again.
+    CHANGED: the dataset has a record of it, and its size, class, split or features have changed.
+    """
 
     NEW = enum.auto()
     RECORD = enum.auto()
@@ -73,7 +79,7 @@ def make_line_entry(line: bytes) -> bytes:
 
 
 def make_lookup_words(inputs: Sequence[Reference | BadRecordError]) -> npt.NDArray[np.uint64]:
-    """Return the entries to look inputs up by, as numbers: uint64 [n, 2], the first and the last 8 bytes of each entry.
+    """Return the entries by which inputs are looked up, as numbers: uint64 [n, 2], the first and the last 8 bytes of each entry.
 
     The last byte of a reference's entry is 0, since it may be a record or rejected. The entry of an error is the one that
     `make_line_entry` makes of the error's line in rejects/.
@@ -108,16 +114,16 @@ def find_single_standings(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np
     """
     kind_mask = np.uint64(_LAST_BYTE)
     is_same, is_record = (sought | kind_mask) == (stored | kind_mask), (stored & kind_mask) == RECORD[0]
-    same_state = np.where(is_record, Standing.RECORD, Standing.REJECTED)
-    other_state = np.where(is_record, Standing.CHANGED, Standing.NEW)
-    return np.where(is_same, same_state, other_state).astype(np.uint8)
+    standing_if_same = np.where(is_record, Standing.RECORD, Standing.REJECTED)
+    standing_if_changed = np.where(is_record, Standing.CHANGED, Standing.NEW)
+    return np.where(is_same, standing_if_same, standing_if_changed).astype(np.uint8)
 
 
 def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Standing:
     """Return the standing of an input in a dataset.
 
     Args:
-        sought: second word of the input's entry, as in `make_lookup_words`.
+        sought: second word of the input's entry, from `make_lookup_words`.
         stored: second words of the dataset's entries with the same first word, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """

@@ -47,7 +47,7 @@ from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
 # Entries of a bucket, at most on average.
-_BUCKET_ENTRIES = 1 << 7
+_MAX_BUCKET_ENTRIES = 1 << 7
 # Buckets that one request fetches from an object store: 1 MB.
 _FETCHED_BUCKETS = 1 << 9
 # Buckets that are searched at a time: 8 MB.
@@ -87,7 +87,7 @@ def write_entries(
     expected_count: int,
     path: str,
     *,
-    max_bucket_entries: int = _BUCKET_ENTRIES,
+    max_bucket_entries: int = _MAX_BUCKET_ENTRIES,
     entries_per_sort: int = _SORTED_ENTRIES,
 ) -> None:
     """Write entries in any order into one sorted file.
@@ -148,9 +148,11 @@ class EntryFile:
         number_bytes = _NUMBER.itemsize
         bucket_count = int(np.frombuffer(self._storage.read_range(path, 0, number_bytes), _NUMBER)[0])
         index_bytes = number_bytes * (bucket_count + 1)
+        # Index of the first entry of each bucket, and then the number of all entries.
         self._firsts = np.frombuffer(self._storage.read_range(path, number_bytes, index_bytes), _NUMBER).astype(
             np.int64
         )
+        # Offset of the first entry in the file.
         self._start = number_bytes + index_bytes
         # The number of buckets is a power of 2: the first bits of a key are the number of its bucket.
         self._bits = bucket_count.bit_length() - 1
@@ -199,8 +201,8 @@ class EntryFile:
             # The inputs whose keys belong to these buckets.
             rows = order[starts[first_bucket] : starts[stop_bucket] if stop_bucket < len(starts) else None]
             entries = split_words(self._read_buckets(buckets[first_bucket:stop_bucket]))
-            keys, sought = entries[:, 0], words[rows, 0]
-            begins, ends = np.searchsorted(keys, sought, "left"), np.searchsorted(keys, sought, "right")
+            entry_keys, input_keys = entries[:, 0], words[rows, 0]
+            begins, ends = (np.searchsorted(entry_keys, input_keys, side) for side in ("left", "right"))
             has_single = (ends - begins == 1) & ~is_error[rows]
             standings[rows[has_single]] = find_single_standings(
                 words[rows[has_single], 1], entries[begins[has_single], 1]
@@ -324,7 +326,7 @@ def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
             " --overwrite to convert everything again."
         )
     keys = ShardKeys.from_bytes(storage.read(path), path)
-    keys.check(shard, path, one_to_one=dataset.manifest.is_one_to_one)
+    keys.check(shard, path, is_one_to_one=dataset.manifest.is_one_to_one)
     return keys.entries
 
 

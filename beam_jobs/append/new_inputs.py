@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from apache_beam.metrics import Metrics, MetricsFilter
@@ -21,9 +21,8 @@ from beam_jobs.references.reference import Reference
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.run.job import counter_value
-from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
-from beam_jobs.sources.source import PackSource, Scan, ScannedSource
+from beam_jobs.sources.source import PackSource, Scan, ScanFacts, ScannedSource, Source, SourcePart, SourceUnit
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format import Feature
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 # Beam counter: inputs that have a record in the dataset.
 _STORED_COUNTER = "known"
 # Inputs are looked up together once there are this many, or their documents have this many bytes.
-_HELD_INPUTS, _HELD_BYTES = 1 << 15, 1 << 24
+_MAX_HELD_INPUTS, _MAX_HELD_BYTES = 1 << 15, 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +85,11 @@ class NewInputs(Source):
         """Return the new inputs of the source that calls `note`; see `Source.noting`."""
         return dataclasses.replace(self, source=self.source.noting(note))
 
-    def parts(self) -> Iterable[Any]:
-        """Delegate to the source."""
+    def parts(self) -> Iterable[SourcePart]:
+        """Return the parts of the source."""
         return list_parts(self.source)
 
-    def units(self, part: Any, ignored: list[str]) -> Iterator[Any]:
+    def units(self, part: SourcePart, ignored: list[str]) -> Iterator[tuple[int, SourceUnit]]:
         """Yield (number of the append, unit) for each unit of the source.
 
         Files of rejects are named after units: without the number, an append could replace files of an earlier run.
@@ -101,7 +100,9 @@ class NewInputs(Source):
         """
         return ((self.base.number, unit) for unit in list_units(self.source, part, ignored))
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(
+        self, unit: tuple[int, SourceUnit], ignored: list[str], reject: Reject = raise_rejection
+    ) -> Iterator[Reference]:
         """Yield a reference to each new input of a unit, and pass on the rejections that the dataset does not list.
 
         Args:
@@ -118,7 +119,7 @@ class NewInputs(Source):
         for reference in list_references(self.source, unit[1], ignored, batch.append):
             batch.append(reference)
             size += len(reference.data)
-            if len(batch) >= _HELD_INPUTS or size >= _HELD_BYTES:
+            if len(batch) >= _MAX_HELD_INPUTS or size >= _MAX_HELD_BYTES:
                 yield from self._select_references(batch, reject)
                 batch.clear()
                 size = 0
@@ -154,22 +155,26 @@ class NewPacks(NewInputs, PackSource):
         """Return the new inputs of the source that calls `note`; see `Source.noting`."""
         return dataclasses.replace(self, source=self.source.noting(note))
 
-    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
-        """Yield packs of the new inputs of a unit, and pass on rejections as `references` does."""
+    def packs(
+        self, unit: tuple[int, SourceUnit], ignored: list[str], reject: Reject = raise_rejection
+    ) -> Iterator[ListedPack]:
+        """Yield packs of the new inputs of a unit, and pass on the rejections that the dataset does not list."""
         batch: list[ListedPack | BadRecordError] = []
         count = size = 0
         for pack in self.source.packs(unit[1], ignored, batch.append):
             batch.append(pack)
             count += len(pack.digests)
             size += pack.held_bytes
-            if count >= _HELD_INPUTS or size >= _HELD_BYTES:
+            if count >= _MAX_HELD_INPUTS or size >= _MAX_HELD_BYTES:
                 yield from self._select_packs(batch, reject)
                 # The source goes on to append rejections to this list.
                 batch.clear()
                 count = size = 0
         yield from self._select_packs(batch, reject)
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(
+        self, unit: tuple[int, SourceUnit], ignored: list[str], reject: Reject = raise_rejection
+    ) -> Iterator[Reference]:
         """Yield the references in `packs` one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
@@ -212,20 +217,20 @@ class NewScannedInputs(NewInputs, ScannedSource):
 
     source: ScannedSource
 
-    def no_facts(self) -> Any:
-        """Delegate to the source."""
+    def no_facts(self) -> ScanFacts:
+        """Return empty facts of the source."""
         return self.source.no_facts()
 
-    def scan(self, index: int, part: Any) -> Scan:
-        """Delegate to the source."""
+    def scan(self, index: int, part: SourcePart) -> Scan:
+        """Return the source's scan of a part."""
         return self.source.scan(index, part)
 
-    def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> NewInputs:
+    def apply_scans(self, facts: ScanFacts, parts: Iterable[SourcePart] | None = None) -> NewInputs:
         """Return the new inputs of the source that the scans complete."""
         return _select_new(self.source.apply_scans(facts, parts), self.base, self.path)
 
-    def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
-        """Delegate to the source."""
+    def describe_repeat(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
+        """Return the source's error of two rows that have the same key."""
         return self.source.describe_repeat(repeat, facts)
 
 

@@ -106,7 +106,7 @@ def _make_plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
     """Return the plan of a conversion in the form that callers get, with the text that the command would print."""
     plan = plan_conversion(conversion, draws_bar)
     splits = {
-        name: PlannedSplit(split.record_count, split.count, split.estimated_bytes)
+        name: PlannedSplit(split.record_count, split.shard_count, split.estimated_bytes)
         for name, split in plan.splits.items()
     }
     text = format_plan(plan, conversion.input_noun, has_duplicates=conversion.omit_duplicates is not None)

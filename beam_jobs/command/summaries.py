@@ -13,7 +13,7 @@ from tpudata.format import Manifest, Shard
 def summarize_plan(plan: Plan) -> dict[str, Any]:
     """Return a summary of a plan: its inputs, by split the records, shards and estimated bytes, and the warnings."""
     splits = {
-        name: {"records": split.record_count, "shards": split.count, "bytes": split.estimated_bytes}
+        name: {"records": split.record_count, "shards": split.shard_count, "bytes": split.estimated_bytes}
         for name, split in plan.splits.items()
     }
     return {

@@ -32,9 +32,9 @@ def format_plan(plan: Plan, input_noun: str = "file", *, has_duplicates: bool = 
             (
                 name,
                 count_text(split.record_count),
-                count_text(split.count),
+                count_text(split.shard_count),
                 bytes_text(size),
-                bytes_text(size // split.count),
+                bytes_text(size // split.shard_count),
             )
         )
     first_line = f"{count_text(plan.input_count, input_noun)}, {bytes_text(plan.bytes)}"

@@ -23,6 +23,7 @@ from beam_jobs.references.packs.pack import PACK_REFERENCES, pack_references
 from beam_jobs.references.reference import NO_FEATURES, Reference, key_bytes, key_digest
 from beam_jobs.steps.global_window import put_in_global_window
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, SourceError, TpudataError, UsageError
 from tpudata.storage import held_request_limits, storage_for
 from tpudata.storage.claims.claim import Claim
@@ -101,7 +102,7 @@ class SpoolExamples(LimitedStep):
         # Examples are always shuffled: positions come from the keys, not from the unit, so any unit will do.
         for pack, digests in pack_references(references, self._options.order, unit=0):
             yield pack.to_bytes()
-            yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=True))
+            yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, is_shuffled=True))
 
     def _spool_example(self, element: Any) -> Reference:
         """Encode an example, write it to the bundle's spool file, and return its reference.
@@ -200,5 +201,5 @@ def _format_key(key: Any) -> str:
 
 def _shorten(value: Any) -> str:
     """Return the repr of a value for a message, cut off if it is long."""
-    text = repr(value)
+    text = format_value(value)
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."

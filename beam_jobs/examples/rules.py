@@ -9,6 +9,7 @@ from typing import Any
 from beam_jobs.examples.schema import make_signature
 from beam_jobs.feature_values.values import fit, infer
 from beam_jobs.references.labels import Labels, is_utf8
+from tpudata.error_text.values import format_value
 from tpudata.errors import BadRecordError, FeatureError, UsageError
 from tpudata.format import Feature, encode_example
 
@@ -144,6 +145,7 @@ class ExampleRules:
             is_whole = False
         if not is_whole or not 0 <= number < len(classes):
             raise BadRecordError(
-                source, f"unknown label: {label!r}; it is a class name, or a number from 0 to {len(classes) - 1}"
+                source,
+                f"unknown label: {format_value(label)}; it is a class name, or a number from 0 to {len(classes) - 1}",
             )
         return number

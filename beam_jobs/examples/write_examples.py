@@ -39,6 +39,7 @@ from beam_jobs.steps.dataset_spec import DatasetSpec
 from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.write_dataset import WriteDataset
 from tpudata.console.tables import count_text
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, SourceError, StorageError, TpudataError, UsageError
 from tpudata.format import Feature
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -269,7 +270,7 @@ def _parse_size_argument(size: int | str) -> int:
     """Return the argument `shard_size` in bytes; UsageError if it is not a size."""
     if isinstance(size, bool) or not isinstance(size, (int, str)):
         raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
-    return parse_size(str(size))
+    return parse_size(size if isinstance(size, str) else format_value(size))
 
 
 def _parse_shares(split: str) -> SplitShares:

@@ -171,7 +171,7 @@ def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
 def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
     """Return a decoded image, shrunk as the options say; ValueError if it is damaged or of an unsupported kind."""
     # A draft skips parts of a JPEG, and --check=decode has to decode all of it.
-    return decode_image(data, format_name, header, options.resize_shorter, draft=options.check != DECODE)
+    return decode_image(data, format_name, header, options.resize_shorter, may_draft=options.check != DECODE)
 
 
 def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:

@@ -162,7 +162,7 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
     crypto = chunk.get(_CRYPTO_METADATA) if isinstance(chunk, dict) else None
     if isinstance(crypto, dict):
         column_key = crypto.get(_ENCRYPTION_WITH_COLUMN_KEY)
-        # With a separate key the metadata are encrypted, too; with the key of a footer in plain text they are not.
+        # With a separate key the metadata are also encrypted; with the key of a footer in plain text they are not.
         path = column_key.get(_KEY_PATH_IN_SCHEMA) if isinstance(column_key, dict) else None
         path = path or (metadata.get(_PATH_IN_SCHEMA) if isinstance(metadata, dict) else None) or [leaf.get(_NAME, b"")]
         return ColumnChunk(

@@ -16,7 +16,7 @@ from tpudata.storage import is_remote, storage_for
 
 # Bytes that are read for a header. A request to an object store takes as long as some MB, so these include some pages.
 _HEADER_BYTES, _REMOTE_HEADER_BYTES = 1 << 13, 1 << 22
-# Headers may contain a smallest and a largest value. pyarrow has this limit, too.
+# Headers may contain a smallest and a largest value. pyarrow has the same limit.
 _MAX_HEADER_BYTES = 1 << 24
 # Kinds of pages, and physical types.
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
@@ -45,22 +45,24 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
         CorruptionError: the header of a page is damaged, or is not in the file.
         SourceError: a page is too large to be unpacked.
     """
-    # 0 if values vary in size: then `largest` becomes the estimate of the worst page.
+    # 0 if values vary in size: then `max_value_bytes` becomes the estimate of the worst page.
     fixed_bytes = _find_fixed_bytes(chunk)
-    largest, dictionary_bytes, read_count = fixed_bytes, 0, 0
+    max_value_bytes, dictionary_bytes, read_count = fixed_bytes, 0, 0
     headers = _HeaderReader(path, chunk)
     # The headers are read even if the width is fixed, since each page's size is checked.
     position, end = chunk.start, chunk.start + chunk.size
     while position < end and read_count < chunk.value_count:
         header, page_start = headers.read(position)
-        kind, size, packed = (header.get(field) for field in (_TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE))
-        if not isinstance(size, int) or not isinstance(packed, int) or size < 0 or packed < 0:
+        kind, size, packed_size = (
+            header.get(field) for field in (_TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE)
+        )
+        if not isinstance(size, int) or not isinstance(packed_size, int) or size < 0 or packed_size < 0:
             raise make_damage_error(
                 path, f"column {chunk.column!r}: the header of the page at byte {position} has no sizes"
             )
-        if size > MAX_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed * _MAX_RATIO):
+        if size > MAX_INPUT_BYTES or (size > _LARGE_PAGE_BYTES and size > packed_size * _MAX_RATIO):
             raise SourceError(
-                f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed:,}, expected at"
+                f"{path}: a page of column {chunk.column!r} is too large (got {size:,} bytes packed to {packed_size:,}, expected at"
                 f" most {MAX_INPUT_BYTES:,}, and {_LARGE_PAGE_BYTES:,} of what is packed to less than 1/{_MAX_RATIO})."
                 " Write the file with smaller pages or row groups."
             )
@@ -70,9 +72,9 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
             value_count, encoding = _parse_data_header(header, kind)
             read_count += value_count
             if not fixed_bytes:
-                largest = max(largest, _estimate_bytes(size, value_count, encoding, dictionary_bytes))
-        position = page_start + packed
-    return largest
+                max_value_bytes = max(max_value_bytes, _estimate_bytes(size, value_count, encoding, dictionary_bytes))
+        position = page_start + packed_size
+    return max_value_bytes
 
 
 def _find_fixed_bytes(chunk: ColumnChunk) -> int:

@@ -17,7 +17,7 @@ from tpudata.error_text.lines import one_line
 from tpudata.errors import CorruptionError, SourceError
 
 # Most bytes of the values of a batch, unless one is larger.
-_BATCH_BYTES = 1 << 26
+_MAX_BATCH_BYTES = 1 << 26
 
 
 class ParquetReader:
@@ -78,7 +78,7 @@ class ParquetReader:
                 if chunk.is_encrypted:
                     raise make_encryption_error(self._path, chunk.column)
                 row_bytes += estimate_value_bytes(self._path, chunk)
-        return max(1, min(max_rows, _BATCH_BYTES // max(1, row_bytes)))
+        return max(1, min(max_rows, _MAX_BATCH_BYTES // max(1, row_bytes)))
 
     def _read(self, group: int, names: Sequence[str], batch_row_count: int) -> Iterator[Any]:
         """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged column."""

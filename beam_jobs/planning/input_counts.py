@@ -16,14 +16,14 @@ class InputCounts:
     """Counts of inputs that get no record, and notes, of a part of the input or of all of it.
 
     Attributes:
-        ignored: files that were skipped by their names.
-        rejected: records that were rejected before the plan, by kind.
+        ignored_count: number of files that were skipped by their names.
+        rejected: number of records that were rejected before the plan, by kind.
         duplicates: by split, (number, bytes) of inputs that were planned and then omitted.
         notes: notes of the source.
         classes: class names that occur, by split.
     """
 
-    ignored: int = 0
+    ignored_count: int = 0
     rejected: dict[str, int] = dataclasses.field(default_factory=dict)
     duplicates: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     notes: Notes = dataclasses.field(default_factory=Notes)
@@ -31,7 +31,7 @@ class InputCounts:
 
     def add(self, part: InputCounts) -> None:
         """Add the counts of another part."""
-        self.ignored += part.ignored
+        self.ignored_count += part.ignored_count
         self.rejected = dict(Counter(self.rejected) + Counter(part.rejected))
         for split, (count, size) in part.duplicates.items():
             earlier_count, earlier_size = self.duplicates.get(split, (0, 0))

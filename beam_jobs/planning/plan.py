@@ -33,8 +33,8 @@ _SHARD_BUCKETS = 16
 _EVEN_RECORDS = 256
 _BUCKETS = 1 << BUCKET_BITS
 # Most shards of a group, and references that a group holds.
-_GROUP_SHARDS = 64
-_GROUP_REFERENCES = 1 << 16
+_MAX_GROUP_SHARDS = 64
+_MAX_GROUP_REFERENCES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SplitPlan:
     starts: tuple[int, ...]
 
     @property
-    def count(self) -> int:
+    def shard_count(self) -> int:
         """Number of shards."""
         return len(self.starts) + 1
 
@@ -63,7 +63,7 @@ class SplitPlan:
     @property
     def group_width(self) -> int:
         """Number of neighbouring shards in a group: as many as hold about 64,000 references, from 1 to 64."""
-        return max(1, min(_GROUP_SHARDS, _GROUP_REFERENCES * self.count // self.record_count))
+        return max(1, min(_MAX_GROUP_SHARDS, _MAX_GROUP_REFERENCES * self.shard_count // self.record_count))
 
     def find_shards(self, positions: Positions) -> npt.NDArray[np.intp]:
         """Return the index of the shard that holds each of the positions: intp [n] for uint64 [n]."""
@@ -93,9 +93,9 @@ class Plan:
     def shard_names(self, append: int = 0) -> set[str]:
         """Return the file names of all shards; `append` is the number of the append that writes them, or 0."""
         return {
-            shard_name(shard_prefix(name, append), number, split.count, self.suffix)
+            shard_name(shard_prefix(name, append), number, split.shard_count, self.suffix)
             for name, split in self.splits.items()
-            for number in range(split.count)
+            for number in range(split.shard_count)
         }
 
 
@@ -136,7 +136,7 @@ def make_plan(
         tally: tally of all references.
         ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without a ratio.
         options: options with the size or number of shards.
-        overhead: bytes of a record in a shard in addition to its content and its texts.
+        overhead: bytes of a record in a shard besides its content, names and extra features.
         omitted: by split, (number, bytes in the input) of references whose records will be omitted.
 
     Raises:
@@ -146,7 +146,7 @@ def make_plan(
     if not tally.splits:
         raise SourceError(f"{options.input}: no files to convert, or only empty ones. Check the path.")
     buckets_by_split = {split: tally.add_up_buckets(split) for split in tally.splits}
-    input_count = sum(int(buckets.records.sum()) for buckets in buckets_by_split.values())
+    input_count = sum(int(buckets.record_counts.sum()) for buckets in buckets_by_split.values())
     empty_splits = set(options.split.shares if options.split else ()) - set(buckets_by_split)
     if empty_splits:
         raise SourceError(
@@ -155,7 +155,7 @@ def make_plan(
         )
     plans = {}
     for split, buckets in buckets_by_split.items():
-        record_count = int(buckets.records.sum())
+        record_count = int(buckets.record_counts.sum())
         sizes = _estimate_sizes(buckets, ratios.get(split, 1.0), overhead, (omitted or {}).get(split))
         size = int(sizes.sum())
         count = options.num_shards or _choose_shard_count(size, options)
@@ -172,9 +172,16 @@ def make_plan(
 def _estimate_sizes(
     buckets: Buckets, ratio: float, overhead: int, omitted: tuple[int, int] | None
 ) -> npt.NDArray[np.int64]:
-    """Return the bytes of each bucket's records in shards, int64 [n]; the arguments are those of `make_plan`, for one split."""
+    """Return the bytes of each bucket's records in shards, int64 [n].
+
+    Args:
+        buckets: all buckets of a split.
+        ratio: bytes of a record's content in a shard over its bytes in the input.
+        overhead: bytes of a record in a shard besides its content, names and extra features.
+        omitted: (number, bytes in the input) of references whose records will be omitted; None if there are none.
+    """
     content = np.rint(buckets.bytes * ratio).astype(np.int64)
-    sizes: npt.NDArray[np.int64] = content + buckets.texts + buckets.records * (overhead + FRAME_BYTES)
+    sizes: npt.NDArray[np.int64] = content + buckets.text_bytes + buckets.record_counts * (overhead + FRAME_BYTES)
     if omitted is None:
         return sizes
     # The positions of omitted records are unknown here; assume that they are spread like the records that remain.
@@ -208,10 +215,10 @@ def _divide_buckets(
     # Each bucket is divided into 2**bits parts.
     bits = ((count * _SHARD_BUCKETS - 1) >> BUCKET_BITS).bit_length()
     # Records if all buckets had as few as the emptiest; a bucket without records is not listed.
-    lowest_record_count = int(buckets.records.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
+    lowest_record_count = int(buckets.record_counts.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
     if lowest_record_count < count * _EVEN_RECORDS:
         raise UsageError(
-            f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.records.sum()), 'record')} (expected"
+            f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.record_counts.sum()), 'record')} (expected"
             f" {count_text(_BUCKETS // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
             " --shard-size."
         )
@@ -252,12 +259,12 @@ def cut_buckets(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp
     """
     count = min(count, len(sizes))
     ends = np.cumsum(sizes)
-    order = np.arange(1, count)
-    targets = order * (int(ends[-1]) / count)
+    run_numbers = np.arange(1, count)
+    targets = run_numbers * (int(ends[-1]) / count)
     # The bucket that contains each target; a run begins with it or with the next one, whichever is nearer.
-    containing = np.searchsorted(ends, targets)
-    begins = np.where(containing > 0, ends[containing - 1], 0)
-    firsts = containing + (ends[containing] - targets < targets - begins)
+    target_buckets = np.searchsorted(ends, targets)
+    begins = np.where(target_buckets > 0, ends[target_buckets - 1], 0)
+    firsts = target_buckets + (ends[target_buckets] - targets < targets - begins)
     # Moved so that every run has a bucket: they ascend by at least one, and leave a bucket for each later run.
-    firsts = np.maximum.accumulate(np.maximum(firsts, 1) - order) + order
-    return np.minimum(firsts, len(sizes) - count + order)
+    firsts = np.maximum.accumulate(np.maximum(firsts, 1) - run_numbers) + run_numbers
+    return np.minimum(firsts, len(sizes) - count + run_numbers)

@@ -26,6 +26,7 @@ from beam_jobs.references.reference import HASH_BITS, Digests
 BUCKET_BITS = 18
 _BUCKET_SHIFT = np.uint64(HASH_BITS - BUCKET_BITS)
 _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
+# Without a shuffle, each record of a pack of fewer than 256 has a bucket; larger packs have up to 16 neighbours in a bucket.
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
 _RUN_BYTES_SHIFT = 20
 # Buckets that are collected before they are added up.
@@ -41,23 +42,23 @@ class Buckets:
     Attributes:
         starts: uint64 [n]: position at which each begins, which is that of its first record only without a shuffle.
         bytes: int64 [n]: bytes of the records in each, as in the input.
-        records: int64 [n]: number of records in each.
-        texts: int64 [n]: bytes of the texts of the records in addition to their content.
+        record_counts: int64 [n]: number of records in each.
+        text_bytes: int64 [n]: approximate bytes of the names and extra features that the records have besides their content.
     """
 
     starts: Positions
     bytes: npt.NDArray[np.int64]
-    records: npt.NDArray[np.int64]
-    texts: npt.NDArray[np.int64]
+    record_counts: npt.NDArray[np.int64]
+    text_bytes: npt.NDArray[np.int64]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the columns in the fewest bytes, since workers pass on a bucket for almost every record."""
         # Shuffled buckets begin at multiples of a bucket's width, whose low bits are 0 and need not be pickled.
-        equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
-        starts = narrow(self.starts >> _BUCKET_SHIFT) if equal_parts else self.starts
-        columns = (self.bytes, self.records, self.texts)
+        are_equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
+        starts = narrow(self.starts >> _BUCKET_SHIFT) if are_equal_parts else self.starts
+        columns = (self.bytes, self.record_counts, self.text_bytes)
         # `narrow` needs at least one number.
-        return _unpickle, (equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
+        return _unpickle, (are_equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod
     def add_up(cls, parts: Iterable[Buckets]) -> Buckets:
@@ -66,15 +67,17 @@ class Buckets:
         starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
         # Not np.bincount: its weights are floats, which are inexact beyond 2**53 bytes.
         sums = np.zeros((3, len(starts)), np.int64)
-        for name, column in zip(("bytes", "records", "texts"), sums, strict=True):
+        for name, column in zip(("bytes", "record_counts", "text_bytes"), sums, strict=True):
             np.add.at(column, rows, np.concatenate([getattr(part, name) for part in parts]))
         return cls(starts, *sums)
 
 
-def _unpickle(equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
-    """Return the buckets that `Buckets.__reduce__` pickled; with `equal_parts`, starts lack their low bits, which are 0."""
+def _unpickle(are_equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
+    """Return the buckets that `Buckets.__reduce__` pickled; with `are_equal_parts`, starts lack their low bits, which are 0."""
     starts = starts.astype(np.uint64)
-    return Buckets(starts << _BUCKET_SHIFT if equal_parts else starts, *(column.astype(np.int64) for column in columns))
+    return Buckets(
+        starts << _BUCKET_SHIFT if are_equal_parts else starts, *(column.astype(np.int64) for column in columns)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,23 +97,24 @@ class TallyPart:
 
     @classmethod
     def from_pack(
-        cls, pack: Pack, digests: Digests, *, shuffled: bool, texts: npt.NDArray[np.int64] | None = None
+        cls, pack: Pack, digests: Digests, *, is_shuffled: bool, text_bytes: npt.NDArray[np.int64] | None = None
     ) -> TallyPart:
         """Return the sums for a pack.
 
         Args:
             pack: the pack; without a shuffle, of references that are neighbours in the source's order.
             digests: digests of its keys.
-            shuffled: whether its positions are shuffled.
-            texts: int64 [n]: bytes of the texts of each record in addition to its content; None if there are no texts.
+            is_shuffled: whether its positions are shuffled.
+            text_bytes: int64 [n]: approximate bytes of the names and extra features that each record has besides its content;
+                None if there are none.
         """
-        make_buckets = _make_equal_buckets if shuffled else _make_run_buckets
-        if texts is None:
-            texts = np.zeros(len(pack.keys), np.int64)
+        make_buckets = _make_equal_buckets if is_shuffled else _make_run_buckets
+        if text_bytes is None:
+            text_bytes = np.zeros(len(pack.keys), np.int64)
         splits = {}
         for split, rows in pack.rows_by_split():
-            splits[split] = make_buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), texts[rows])
-        # The fingerprint must change with a size, too. Odd factors have inverses modulo 2**64, so products differ as digests do.
+            splits[split] = make_buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), text_bytes[rows])
+        # The fingerprint must also change with a size. Odd factors, which have inverses modulo 2**64, keep digests distinct.
         odd_factors = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
         high, low = (digests * odd_factors[:, None]).sum(axis=0, dtype=np.uint64).tolist()
         return cls(splits, int(pack.sizes.sum(dtype=np.int64)), (high, low))
@@ -189,16 +193,18 @@ def join_fingerprints(fingerprint: str, other: str) -> str:
     return f"{high:016x}{low:016x}"
 
 
-def _make_equal_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+def _make_equal_buckets(
+    positions: Positions, sizes: npt.NDArray[np.int64], text_bytes: npt.NDArray[np.int64]
+) -> Buckets:
     """Return a bucket for each record: the one of 2**18 equal parts of the range that has its position."""
-    return Buckets(positions >> _BUCKET_SHIFT << _BUCKET_SHIFT, sizes, np.ones(len(sizes), np.int64), texts)
+    return Buckets(positions >> _BUCKET_SHIFT << _BUCKET_SHIFT, sizes, np.ones(len(sizes), np.int64), text_bytes)
 
 
-def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], texts: npt.NDArray[np.int64]) -> Buckets:
+def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text_bytes: npt.NDArray[np.int64]) -> Buckets:
     """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; with fewer than 256 records, for each."""
     run_length = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // run_length, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
     firsts = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
     counts = np.diff(firsts, append=len(sizes))
-    return Buckets(positions[firsts], np.add.reduceat(sizes, firsts), counts, np.add.reduceat(texts, firsts))
+    return Buckets(positions[firsts], np.add.reduceat(sizes, firsts), counts, np.add.reduceat(text_bytes, firsts))

@@ -52,15 +52,15 @@ class InputFacts:
     Attributes:
         splits: splits that files or folders of the input are named after.
         classes: class names that are known before the listing.
-        has_folders: whether classes are named after folders.
-        is_ordered: whether a flag determines the numbers of classes.
+        has_folder_classes: whether classes are named after folders.
+        has_fixed_labels: whether `--labels` or `--label-type` determines the labels of classes.
         needs_classes: whether a dataset without any class is an error, since the source declares that it has classes.
     """
 
     splits: frozenset[str] = frozenset()
     classes: tuple[str, ...] = ()
-    has_folders: bool = False
-    is_ordered: bool = False
+    has_folder_classes: bool = False
+    has_fixed_labels: bool = False
     needs_classes: bool = False
 
     @classmethod
@@ -69,8 +69,8 @@ class InputFacts:
         return cls(
             source.named_splits,
             () if source.labels is None else source.labels.names,
-            has_folders=source.has_classes and source.folder_classes,
-            is_ordered=options.labels_file is not None or options.label_type is not None,
+            has_folder_classes=source.has_classes and source.folder_classes,
+            has_fixed_labels=options.labels_file is not None or options.label_type is not None,
             # For annotated and scanned sources, their annotations or the scan decide whether there are classes.
             needs_classes=source.has_classes and source.annotations is None and not isinstance(source, ScannedSource),
         )
@@ -91,7 +91,7 @@ def list_warnings(
     lines = _describe_notes(counts.notes)
     lines |= _warn_of_captions(counts, sum(record_counts.values()))
     names = set(facts.classes).union(*counts.classes.values())
-    if not facts.is_ordered:
+    if not facts.has_fixed_labels:
         lines |= _warn_of_similar_names(names, known_names or frozenset())
     if known_names is None:
         lines |= _warn_of_folders(facts, names)
@@ -194,7 +194,7 @@ def _show_distinct(name: str) -> str:
 
 def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
     """Return warnings about class folders named like kinds of files, like splits, or by numbers other than their labels."""
-    if not facts.has_folders or not names:
+    if not facts.has_folder_classes or not names:
         return {}
     lines, ordered_names = {}, sorted(names)
     file_folders = [name for name in ordered_names if name.lower() in _KINDS_OF_FILES]
@@ -210,7 +210,7 @@ def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str
             f"{_describe_folders(split_folders)} taken for {_pluralize(split_folders)}; if they are splits, name them train,"
             f" validation and test, or pass --input DIR/{split_folders[-1]}"
         )
-    if all(map(is_integer_label, ordered_names)) and not facts.is_ordered:
+    if all(map(is_integer_label, ordered_names)) and not facts.has_fixed_labels:
         # The labels are the indices in the order of the names as strings, in which "10" comes before "2".
         label = next((label for label, name in enumerate(ordered_names) if str(label) != name), None)
         if label is not None:

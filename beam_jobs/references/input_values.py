@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import Any
 
 from beam_jobs.feature_values.values import fit
 from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.values.column_kinds import FLOAT32_MAX, fits_int64, float32_problem
+from tpudata.error_text.values import shorten_value
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 
@@ -32,7 +32,7 @@ def convert_value(feature: Feature, value: Any) -> Any:
             return _encode_text(value)
         if value_type is int and feature.kind == "int64" and fits_int64(value):
             return value
-        # Not `<=`: NaN is a float32, too.
+        # Not `<=`: NaN is also a float32.
         if value_type is float and feature.kind == "float" and not abs(value) > FLOAT32_MAX:
             return value
     try:
@@ -94,7 +94,7 @@ def _describe_problem(feature: Feature, value: Any, error: Exception) -> str:
     # Errors of images, label maps and raw bytes name the feature and say what is expected.
     if feature.is_one_value and value is not None:
         return str(error)
-    got = "no value" if value is None else reprlib.repr(value)
+    got = "no value" if value is None else shorten_value(value)
     is_number = feature.kind == "float" and isinstance(value, (int, float))
     problem = float32_problem(value, rounds=True) if is_number else ""
     if problem:

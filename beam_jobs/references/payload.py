@@ -1,6 +1,6 @@
 """Payloads: the kinds of bytes that references point to, and their part of the hash that identifies an input for --append.
 
-A room that reads bytes other than self-describing files (bare pixels, rows of text, stored records) derives its own class.
+A package whose references point to other bytes (bare pixels, rows of text, stored records) derives its own class.
 Facts that reading needs besides the bytes are fields of that class, so they travel once for many references.
 """
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 _Item = TypeVar("_Item")
 _Content = TypeVar("_Content")
-AHEAD_BYTES = 1 << 26
+MAX_AHEAD_BYTES = 1 << 26
 
 
 def read_ahead(
@@ -17,7 +17,7 @@ def read_ahead(
     read: Callable[[_Item], _Content],
     size_of: Callable[[_Item], int],
     thread_count: int,
-    ahead_bytes: int = AHEAD_BYTES,
+    max_ahead_bytes: int = MAX_AHEAD_BYTES,
 ) -> Iterator[tuple[_Item, _Content]]:
     """Yield items, in order, with the results of `read`, which runs in threads.
 
@@ -26,14 +26,16 @@ def read_ahead(
         read: function that reads the content of an item.
         size_of: function that returns the bytes of an item's content.
         thread_count: number of threads; also the most items that are read ahead.
-        ahead_bytes: most bytes that are read ahead, except for a single item that is larger.
+        max_ahead_bytes: most bytes that are read ahead, except for a single item that is larger.
     """
     pending: collections.deque[tuple[_Item, Future[_Content]]] = collections.deque()
     pending_bytes = 0
     with ThreadPoolExecutor(thread_count, thread_name_prefix="tpudata-read") as pool:
         try:
             for next_item in items:
-                while pending and (len(pending) >= thread_count or pending_bytes + size_of(next_item) > ahead_bytes):
+                while pending and (
+                    len(pending) >= thread_count or pending_bytes + size_of(next_item) > max_ahead_bytes
+                ):
                     requested, future = pending.popleft()
                     pending_bytes -= size_of(requested)
                     yield requested, future.result()

@@ -52,40 +52,40 @@ class Classes:
 
     Attributes:
         labels: the names in `--labels FILE` or in the metadata of the input; None if neither has names.
-        path: path of the file with the names; empty if there is none.
-        integers: whether the input writes whole numbers, which are indices into `labels`, or labels themselves if that is None.
+        path: path of the file with the names, or words for where they come from, for messages; empty without names.
+        has_integers: whether the input writes whole numbers, which are indices into `labels`, or labels themselves if that is None.
         rejects_numbers: whether numbers are rejected, because the first labels of the input are names.
         comes_from_metadata: whether the names come from the metadata of the input.
     """
 
     labels: Labels | None = None
     path: str = ""
-    integers: bool = False
+    has_integers: bool = False
     rejects_numbers: bool = False
     comes_from_metadata: bool = False
 
     @classmethod
     def open(
-        cls, options: SourceOptions | TextLabelOptions, *, integers: bool = False, rejects_numbers: bool = False
+        cls, options: SourceOptions | TextLabelOptions, *, has_integers: bool = False, rejects_numbers: bool = False
     ) -> Classes:
         """Make the mapping, with the names in `--labels FILE` if the options name one.
 
         Args:
             options: options of the input.
-            integers: whether the input writes whole numbers: labels themselves or, with a file, indices into its names.
+            has_integers: whether the input writes whole numbers: labels themselves or, with a file, indices into its names.
             rejects_numbers: whether numbers are rejected, because other labels are names; ignored with a file.
 
         Raises:
             SourceError: the file of `--labels` is missing or invalid, see `read_labels`.
         """
         if options.labels_file is None:
-            return cls(integers=integers, rejects_numbers=rejects_numbers)
-        return cls(read_labels(options.labels_file), options.labels_file, integers)
+            return cls(has_integers=has_integers, rejects_numbers=rejects_numbers)
+        return cls(read_labels(options.labels_file), options.labels_file, has_integers)
 
     @property
     def collects_integers(self) -> bool:
         """Whether class names are whole numbers that are the labels themselves."""
-        return self.integers and self.labels is None
+        return self.has_integers and self.labels is None
 
     @functools.cached_property
     def _names(self) -> frozenset[str]:
@@ -104,14 +104,14 @@ class Classes:
         if self.labels is not None:
             if label in self._names:
                 return label
-            if self.integers and is_integer_label(label) and is_below(label, len(self.labels.names)):
+            if self.has_integers and is_integer_label(label) and is_below(label, len(self.labels.names)):
                 return self.labels.names[int(label)]
             file = self.path if self.comes_from_metadata else f"--labels {self.path}"
             hint = suggestion(label, self.labels.names)
             raise BadRecordError(
                 origin, f"unknown label: {label!r}; {file} has {count_text(len(self.labels.names), 'name')}{hint}"
             )
-        if self.integers:
+        if self.has_integers:
             self._check_integer(label, origin)
         elif not label:
             raise BadRecordError(origin, "its label is empty")
@@ -193,11 +193,11 @@ def read_labels(path: str) -> Labels:
 
 
 def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a row's value, stripped, and whether the value may hold several.
+    """Return the labels in a row's value, and whether it may hold several; blanks around a string and its parts are removed.
 
     Args:
         value: the value, as written.
-        separator: string between several labels in it, or None.
+        separator: string between several labels in it; None if a string is a single label.
         origin: list and line, for the message.
         name: name of the column, for the message.
 

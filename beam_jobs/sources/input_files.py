@@ -16,12 +16,12 @@ class InputFiles:
 
     Attributes:
         path: path of the input.
-        only_files: whether a folder among the files of a folder is an error.
+        rejects_folders: whether a folder among the files of a folder is an error.
         skips_markdown: whether `.md` files are skipped, such as Hugging Face's README.md.
     """
 
     path: str
-    only_files: bool = False
+    rejects_folders: bool = False
     skips_markdown: bool = False
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -62,11 +62,11 @@ class InputFiles:
         return path.rpartition("/")[2]
 
     def _list_folder(self) -> Iterator[tuple[str, str]]:
-        """Yield (path, name) of each file of the folder; raise SourceError for a folder in it if `only_files`."""
+        """Yield (path, name) of each file of the folder; raise SourceError for a folder in it if `rejects_folders`."""
         for entry in lazy_entries(self.path):
             if not entry.is_folder:
                 yield entry.path, entry.name
-            elif self.only_files and not is_left_behind(entry.name):
+            elif self.rejects_folders and not is_left_behind(entry.name):
                 raise SourceError(
                     f"{self.path} has the folder {entry.name} next to its files. Move it out of the input, or pass --source=tar to"
                     " ignore it."

@@ -95,34 +95,34 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
     return folders[-1], find_folder_split(folders[-2]) if len(folders) > 1 else ""
 
 
-def find_top_split(name: str) -> str:
+def find_top_split(relative_path: str) -> str:
     """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`.
 
-    Like the functions below, return an empty string if there is none.
+    Like the functions below, return an empty string if there is none. Paths are those below the input's folder.
     """
-    return find_folder_split(name.split("/")[0].split(".")[0].split("-")[0])
+    return find_folder_split(relative_path.split("/")[0].split(".")[0].split("-")[0])
 
 
-def find_file_split(name: str) -> str:
+def find_file_split(relative_path: str) -> str:
     """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`."""
-    *folders, file = name.split("/")
+    *folders, file = relative_path.split("/")
     split = find_folder_split(file.partition(".")[0].partition("-")[0])
     return split or (find_folder_split(folders[-1]) if folders else "")
 
 
-def find_split_in_top_name(name: str) -> str:
+def find_split_in_top_name(relative_path: str) -> str:
     """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`."""
-    return _find_only_split(name.split("/")[0])
+    return _find_only_split(relative_path.split("/")[0])
 
 
-def find_split_in_file_name(name: str) -> str:
+def find_split_in_file_name(relative_path: str) -> str:
     """Return the one split among the words of a file's name: `imagenet-train-000000.tar`."""
-    return _find_only_split(name.rpartition("/")[2])
+    return _find_only_split(relative_path.rpartition("/")[2])
 
 
-def find_split_in_path(name: str) -> str:
+def find_split_in_path(relative_path: str) -> str:
     """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
-    words = (word for part in reversed(name.split("/")) for word in _BETWEEN_WORDS.split(part))
+    words = (word for part in reversed(relative_path.split("/")) for word in _BETWEEN_WORDS.split(part))
     splits = (find_folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")
 
@@ -147,7 +147,7 @@ class NamedSplits:
         are_splits: whether names stand for splits.
         splits: the splits among the first names.
         are_all: whether the first names were all names.
-        split_of: returns the split that a name stands for, or an empty string.
+        split_of: function that returns the split that a name stands for, or an empty string.
     """
 
     input_path: str
@@ -164,16 +164,16 @@ class NamedSplits:
         split_of: SplitOf = find_top_split,
         split_inside: SplitOf = find_split_in_top_name,
         *,
-        accidental: bool = True,
+        may_be_accidental: bool = True,
     ) -> NamedSplits:
         """Decide by the first names of an input whether names stand for splits.
 
         Args:
             options: options of the conversion.
-            names: the first `MAX_EXAMINED_NAMES` names and one more, or all if there are fewer.
-            split_of: returns the split that a name begins with, or an empty string; can be pickled.
-            split_inside: returns the split that a name has anywhere, or an empty string; can be pickled.
-            accidental: whether a single name may be that of a split by accident.
+            names: names of files or folders, or their paths below the input: the result of `take_first_names`.
+            split_of: function that returns the split that a name begins with, or an empty string; can be pickled.
+            split_inside: function that returns the split that a name has anywhere, or an empty string; can be pickled.
+            may_be_accidental: whether a single name may be that of a split by accident.
 
         Raises:
             SourceError: names stand for splits by the rules of the class, and one of them has no split.
@@ -187,7 +187,7 @@ class NamedSplits:
         split_names = frozenset(split for split in splits.values() if split)
         others = [name for name, split in splits.items() if not split]
         # Two splits are no accident; nor is one if names cannot be accidental, unless it is `train`, the split of all other names.
-        is_deliberate = len(split_names) > 1 or not (accidental or split_names == {"train"})
+        is_deliberate = len(split_names) > 1 or not (may_be_accidental or split_names == {"train"})
         are_splits = bool(split_names) and (not others or is_deliberate)
         if are_splits and others:
             first, *more = (name for name, split in splits.items() if split)
@@ -228,11 +228,11 @@ class NamedSplits:
             )
         return member_split or archive_split
 
-    def find_split(self, name: str) -> str:
+    def find_split(self, relative_path: str) -> str:
         """Return the split of a file, or an empty string if names do not stand for splits.
 
         Args:
-            name: path of the file below the input.
+            relative_path: path of the file below the input.
 
         Raises:
             SourceError: the name was not among the first names, and contradicts the decision that they led to.
@@ -240,17 +240,17 @@ class NamedSplits:
         # If the first names were all names (`are_all`), no later name can contradict the decision.
         if not self.are_splits and self.are_all:
             return ""
-        split = self.split_of(name)
+        split = self.split_of(relative_path)
         if not self.are_all:
             if self.are_splits and not split:
-                raise self._make_contradiction_error(name, "does not look like a split, as the names")
+                raise self._make_contradiction_error(relative_path, "does not look like a split, as the names")
             # The splits in `self.splits` did not count among the first names, so they do not count here.
             if not self.are_splits and split and split not in self.splits:
-                raise self._make_contradiction_error(name, "looks like a split, unlike the names")
+                raise self._make_contradiction_error(relative_path, "looks like a split, unlike the names")
         return split if self.are_splits else ""
 
-    def _make_contradiction_error(self, name: str, difference: str) -> SourceError:
-        """Return the error for a later name that contradicts the decision by the first names; `difference` is a clause on how."""
+    def _make_contradiction_error(self, relative_path: str, difference: str) -> SourceError:
+        """Return the error for a later path that contradicts the decision by the first ones; `difference` is a clause on how."""
         return SourceError(
-            f"{self.input_path} has {name}, which {difference} before it do. Rename it, or name the files by a pattern."
+            f"{self.input_path} has {relative_path}, which {difference} before it do. Rename it, or name the files by a pattern."
         )

@@ -136,7 +136,7 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
         return ImageArrays.find(options, source_options, array_paths)
     data_files = [entry for entry in files if not _is_markdown(entry.name)]
     if data_files and has_only_files and is_tar(data_files[0].path):
-        return Tars.find(options, source_options, InputFiles(options.input, only_files=True, skips_markdown=True))
+        return Tars.find(options, source_options, InputFiles(options.input, rejects_folders=True, skips_markdown=True))
     if not source_options.folders_are_classes:
         return MatchedImages.find(options, source_options, options.input, ("**", "*"))
     if files and has_only_files:

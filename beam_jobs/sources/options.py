@@ -256,7 +256,9 @@ class SourceOptions:
 
     def reject_list_types(self, reason: str) -> None:
         """Raise UsageError if a column is declared to have lists; `reason` is a clause on why it cannot."""
-        column = next((name for name, kind in self.column_kinds.items() if kind.kind in _LIST_TYPES), None)
+        column = next(
+            (name for name, column_kind in self.column_kinds.items() if column_kind.kind in _LIST_TYPES), None
+        )
         if column is not None:
             raise UsageError(
                 f"--column-types: {column} is {self.column_types[column]!r}, which is for Parquet files, and {reason}. Name one of"
@@ -271,7 +273,7 @@ class SourceOptions:
             has_columns: whether the input has extra columns, as lists do.
         """
         names = ["path_column", "label_column", "split_column", "label_separator", "column_types", "raw_tsv"]
-        # Named groups of --label-from are columns, too.
+        # Named groups of --label-from are also columns.
         if has_columns or self.label_from is not None:
             names.remove("column_types")
         for name in names:

@@ -90,7 +90,7 @@ class PathLabels:
             if match is None:
                 continue
             has_match = True
-            integer_columns -= {name for name in integer_columns if not _is_whole(match[name])}
+            integer_columns -= {name for name in integer_columns if not _is_whole_number(match[name])}
             if class_group:
                 # An optional group that took no part in the match is None.
                 labels.add(match[class_group] or "")
@@ -126,8 +126,8 @@ class PathLabels:
             raise BadRecordError(origin, f"its path does not match --label-from {self.pattern.pattern}: {path!r}")
         group = _find_class_group(self.pattern)
         labels = (self.classes.resolve(match[group] or "", origin),) if group else ()
-        for name, kind in self.kinds.items():
-            problem = _find_problem(match[name] or "", kind)
+        for name, column_kind in self.kinds.items():
+            problem = _find_problem(match[name] or "", column_kind)
             if problem:
                 reason = f"{name!r} in its path {problem}; pass --column-types {name}=str to store text"
                 raise BadRecordError(origin, reason)
@@ -144,28 +144,27 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
     """Return the mapping to class names, given the labels in the first paths: whole numbers are labels themselves, as in lists."""
-    integers = are_integer_labels(labels, options.label_type)
+    has_integers = are_integer_labels(labels, options.label_type)
     # If some of the first labels are numbers, but not all are whole numbers from 0, a number is a name like any other. If none of
     # them is a number, a later number is an error.
     rejects_numbers = options.label_type is None and not any(map(is_number_label, labels))
-    return Classes.open(options, integers=integers, rejects_numbers=rejects_numbers)
+    return Classes.open(options, has_integers=has_integers, rejects_numbers=rejects_numbers)
 
 
-def _is_whole(text: str | None) -> bool:
-    return text is not None and _INT.fullmatch(text) is not None and _fits(text)
+def _is_whole_number(text: str | None) -> bool:
+    return text is not None and _INT.fullmatch(text) is not None and _fits_int64(text)
 
 
-def _fits(text: str) -> bool:
+def _fits_int64(text: str) -> bool:
     return len(text.lstrip("+-")) <= _MAX_DIGITS and fits_int64(int(text))
 
 
-def _find_problem(text: str, kind: ColumnKind) -> str:
+def _find_problem(text: str, column_kind: ColumnKind) -> str:
     """Return why a column of this kind cannot hold a value; an empty string if it can."""
-    if kind.kind == STR or (not text and kind.missing is not None):
+    if column_kind.kind == STR or (not text and column_kind.missing is not None):
         return ""
-    if kind.kind == INT:
-        # `_fits` returns whether int64 holds the number.
-        fits = _DECLARED_INT.fullmatch(text) is not None and _fits(text)
+    if column_kind.kind == INT:
+        fits = _DECLARED_INT.fullmatch(text) is not None and _fits_int64(text)
         return "" if fits else f"is not a whole number: {text!r}"
     # A missing fraction is stored as NaN.
     if not text:
@@ -173,5 +172,5 @@ def _find_problem(text: str, kind: ColumnKind) -> str:
     number = parse_float(text)
     if number is None:
         return f"is not a number: {text!r}"
-    problem = float32_problem(number, rounds=kind.kind == FLOAT32)
+    problem = float32_problem(number, rounds=column_kind.kind == FLOAT32)
     return f"is {text}, which {problem}" if problem else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from beam_jobs.converter import RecordColumns
 from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
@@ -20,6 +20,13 @@ from tpudata.format import Feature
 
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
+
+# What a source's `parts` and `units` yield, and `units` and `references` take. Each source has other types; the pipeline only
+# pickles the values and passes them on.
+SourcePart: TypeAlias = Any
+SourceUnit: TypeAlias = Any
+# Facts that a scan collects about its part, such as ListFacts. `merge` adds the facts about another part.
+ScanFacts: TypeAlias = Any
 
 
 class Source(abc.ABC):
@@ -94,11 +101,11 @@ class Source(abc.ABC):
         return self
 
     @abc.abstractmethod
-    def parts(self) -> Iterable[Any]:
+    def parts(self) -> Iterable[SourcePart]:
         """Yield the input's parts in order: folders, ranges of names, archives. One worker calls this, and holds one part."""
 
     @abc.abstractmethod
-    def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
+    def units(self, part: SourcePart, ignored: list[str]) -> Iterable[SourceUnit]:
         """Yield the units of a part, which are listed separately, in order. Called for each part, on any worker.
 
         The listing names its files by the `repr` of the unit, which must be unique and the same in every run: units are paths,
@@ -110,7 +117,7 @@ class Source(abc.ABC):
         """
 
     @abc.abstractmethod
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: SourceUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield a reference to each record of a unit.
 
         Args:
@@ -130,10 +137,10 @@ class PackSource(Source):
         return False
 
     @abc.abstractmethod
-    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
+    def packs(self, unit: SourceUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the records of a unit in packs of at most 4,096."""
 
-    def references(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
+    def references(self, unit: SourceUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
         """Yield the references of `packs` one by one."""
         for pack in self.packs(unit, ignored, reject):
             yield from pack.references()
@@ -150,31 +157,31 @@ class Scan(Protocol):
         facts: facts about the rows read so far; complete once `parts` has ended. Their `merge` adds the facts of another part.
     """
 
-    facts: Any
+    facts: ScanFacts
 
     @property
     def held_count(self) -> int:
         """Number of rows that `take_rows` would return."""
 
-    def parts(self) -> Iterator[Any]:
+    def parts(self) -> Iterator[SourcePart]:
         """Read the part from start to end, and yield the smaller parts that `Source.units` takes in place of it, in order."""
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows read since the last call, with their places."""
+        """Return the digests of the keys of the rows read since the last call, each with its list and line."""
 
 
 class ScannedSource(Source):
     """A source whose schema depends on the whole input: all parts are scanned before any unit is listed.
 
-    Before the scan, `several_labels`, `labels`, `integer_labels` and `features` are as for an input without rows.
+    Before the scan, `several_labels`, `labels`, `integer_labels` and `features` describe an input without rows.
     """
 
     @abc.abstractmethod
-    def no_facts(self) -> Any:
+    def no_facts(self) -> ScanFacts:
         """Return empty facts, to which `merge` adds the facts about parts."""
 
     @abc.abstractmethod
-    def scan(self, index: int, part: Any) -> Scan:
+    def scan(self, index: int, part: SourcePart) -> Scan:
         """Return the scan of a part. Called on any worker.
 
         Args:
@@ -183,7 +190,7 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def apply_scans(self, facts: Any, parts: Iterable[Any] | None = None) -> Source:
+    def apply_scans(self, facts: ScanFacts, parts: Iterable[SourcePart] | None = None) -> Source:
         """Return the source with its schema.
 
         Args:
@@ -192,8 +199,13 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def describe_repeat(self, repeat: Repeat, facts: Any) -> SourceError:
-        """Return the error of two rows that have the same key."""
+    def describe_repeat(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
+        """Return the error of two rows that have the same key.
+
+        Args:
+            repeat: the lists and lines of the two rows.
+            facts: facts about all parts.
+        """
 
 
 def sum_blocks_before(files: Mapping[int, tuple[str, int]]) -> dict[int, int]:

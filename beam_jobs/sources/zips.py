@@ -102,23 +102,23 @@ class Zips(ClassifiedSource):
         splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, _list_member_paths(files))
         if path_labels is not None:
-            labelled = path_labels.has_classes
+            has_classes = path_labels.has_classes
             return cls(
                 options,
                 files,
                 splits,
                 path_labels.classes,
-                has_classes=labelled,
+                has_classes=has_classes,
                 path_labels=path_labels,
                 folder_classes=False,
             )
-        classes = Classes.open(source_options, integers=source_options.label_type == INT)
-        labelled = not source_options.unlabelled
-        return cls(options, files, splits, classes, has_classes=labelled, folder_classes=labelled)
+        classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
+        has_classes = not source_options.unlabelled
+        return cls(options, files, splits, classes, has_classes=has_classes, folder_classes=has_classes)
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns in paths."""
+        """The extra features whose values `--label-from` takes from the paths; empty without the flag."""
         return () if self.path_labels is None else self.path_labels.features
 
     @property
@@ -151,24 +151,24 @@ class Zips(ClassifiedSource):
                 if is_path_left_behind(member.filename):
                     ignored.append(f"{unit.path}/{member.filename}")
                     continue
-                name = resolve_member_path(member.filename)
-                key = f"{unit.name}/{name or member.filename}"
+                member_path = resolve_member_path(member.filename)
+                key = f"{unit.name}/{member_path or member.filename}"
                 try:
-                    if name is None:
+                    if member_path is None:
                         raise BadRecordError(f"{unit.path}/{member.filename}", OUTSIDE)
-                    yield self._make_member_reference(unit, member, name, key, file)
+                    yield self._make_member_reference(unit, member, member_path, key, file)
                 except BadRecordError as error:
                     reject(add_key(error, key))
 
     def _make_member_reference(
-        self, unit: ZipUnit, member: zipfile.ZipInfo, name: str, key: str, file: BinaryIO
+        self, unit: ZipUnit, member: zipfile.ZipInfo, member_path: str, key: str, file: BinaryIO
     ) -> Reference:
         """Return the reference to a member, with its content if it is compressed; BadRecordError if it cannot be a record.
 
         Args:
             unit: the archive.
             member: the member.
-            name: its path in the archive, without `.` and `..`.
+            member_path: its path in the archive, without `.` and `..`.
             key: key of the record.
             file: the archive, opened.
         """
@@ -179,12 +179,12 @@ class Zips(ClassifiedSource):
             raise make_too_large_error(origin, member.file_size)
         if not member.file_size:
             raise BadRecordError(origin, "the file is empty")
-        folders = name.split("/")[:-1]
+        folders = member_path.split("/")[:-1]
         labels: tuple[str, ...] = ()
         split = ""
         columns: Mapping[str, Any] = NO_FEATURES
         if self.path_labels is not None:
-            labels, columns = self.path_labels.read(name, origin)
+            labels, columns = self.path_labels.read(member_path, origin)
         if self.folder_classes:
             folder_class, split = find_class_and_split(folders, f"{unit.path}: member {member.filename}")
             labels = (self.classes.resolve(folder_class, origin),)
@@ -216,10 +216,10 @@ def _list_member_paths(files: InputFiles) -> Iterator[str]:
     for path, _ in files:
         with open_zip(path) as (_, archive):
             for member in archive.infolist():
-                name = resolve_member_path(member.filename)
+                member_path = resolve_member_path(member.filename)
                 is_folder = member.filename.endswith("/")
-                if name is not None and not is_folder and not is_path_left_behind(member.filename):
-                    yield name
+                if member_path is not None and not is_folder and not is_path_left_behind(member.filename):
+                    yield member_path
 
 
 def find_content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> int:

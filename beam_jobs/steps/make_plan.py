@@ -76,7 +76,7 @@ def plan_here(
             list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
         )
         for pack, digests in pack_references(listed, options.order, unit_index):
-            tally.add(TallyPart.from_pack(pack, digests, shuffled=options.shuffle, texts=text_bytes(pack)))
+            tally.add(TallyPart.from_pack(pack, digests, is_shuffled=options.shuffle, text_bytes=text_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.add_listed(len(pack.keys), int(pack.sizes.sum()))
     return _plan_with_warnings(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)

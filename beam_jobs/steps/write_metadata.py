@@ -110,7 +110,7 @@ class WriteMetadata(LimitedStep):
                 if shards
             },
             features=converter.features(totals.summary, labels),
-            source=Source(self._options.input, plan.input_count, plan.bytes, plan.fingerprint, inputs.ignored),
+            source=Source(self._options.input, plan.input_count, plan.bytes, plan.fingerprint, inputs.ignored_count),
             created_by=f"tpudata {__version__}",
             labels=None if class_names is None else len(class_names),
             rejected=dict(sorted(totals.rejected.items())),

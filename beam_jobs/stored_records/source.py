@@ -303,7 +303,7 @@ def _make_file_error(unit: StoredFile) -> BadRecordError:
     if unit.size < HEADER_BYTES:
         got = f"it has {unit.size} bytes, and the header of a record has {HEADER_BYTES}"
     else:
-        got = "the checksum of the first record's length does not fit"
+        got = "the checksum of the first record's length does not match"
     return BadRecordError(
         unit.path, f"not a TFRecord file; {got}; restore it, or name the files to read by a pattern", offset=0
     )

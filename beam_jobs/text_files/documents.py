@@ -22,6 +22,7 @@ from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, SQUAD, 
 from beam_jobs.text_files.parallel_lines import find_targets, pair_lines
 from beam_jobs.text_files.parquet_rows import check_group, read_group_rows, read_row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, find_line_blocks, find_line_blocks_in_range, gather_spans
+from beam_jobs.text_files.spans.csv_rows import has_text
 from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
 from beam_jobs.text_files.squad import read_questions
 from tpudata.console.tables import count_text
@@ -203,11 +204,21 @@ def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, re
 def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     """Yield the spans of a part's documents, without the row that names the columns."""
     blocks = _find_spans(part, form, limit)
-    if form.columns and not form.headerless and part.start == 0:
-        # The first row names the columns.
-        first = next(blocks, None)
-        if first is not None and len(first.sizes) > 1:
-            yield first.take(slice(1, None))
+    has_header = form.columns and not form.headerless and part.start == 0
+    return _drop_header(blocks, form.delimiter) if has_header else blocks
+
+
+def _drop_header(blocks: Iterator[SpanBlock], delimiter: str) -> Iterator[SpanBlock]:
+    """Yield the rows after the one that names the columns, the first row with text."""
+    for block in blocks:
+        rows = zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
+        data = (block.data[start : start + size] for start, size in rows)
+        # A row that is too large has no data.
+        header = next((index for index, row in enumerate(data) if not row or has_text(row, delimiter)), None)
+        if header is not None:
+            if header + 1 < len(block.sizes):
+                yield block.take(slice(header + 1, None))
+            break
     yield from blocks
 
 
@@ -215,9 +226,10 @@ def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBloc
     """Yield the spans of a part: of a range of the file if the format can be read in ranges, otherwise of the file."""
     path, text_format = part.file.path, TEXT_FORMATS[form.kind]
     if text_format.is_lines:
+        delimiter = form.delimiter.encode()
         if not form.compression:
-            return find_line_blocks_in_range(path, part.start, part.stop, limit)
-        return find_line_blocks(decompress_file(path, form.compression), offset=0, limit=limit)
+            return find_line_blocks_in_range(path, part.start, part.stop, limit, delimiter=delimiter)
+        return find_line_blocks(decompress_file(path, form.compression), offset=0, limit=limit, delimiter=delimiter)
     if form.has_ranges and text_format.in_range is not None:
         return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, limit))
     assert text_format.in_stream is not None, f"{form.kind} has a separate reader"

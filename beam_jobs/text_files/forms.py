@@ -26,7 +26,7 @@ from beam_jobs.text_files.options import (
     TSV,
     TextOptions,
 )
-from beam_jobs.text_files.spans.csv_rows import cells, find_columns, join_rows
+from beam_jobs.text_files.spans.csv_rows import cells, find_columns, has_text, join_rows
 from beam_jobs.text_files.spans.json_arrays import is_json_array
 from beam_jobs.text_files.spans.lines import drop_blank_lines, line_spans
 from beam_jobs.text_files.squad import is_squad
@@ -208,7 +208,7 @@ def _name_columns(first_row: tuple[str, ...], options: TextOptions) -> tuple[str
 
 
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
-    """Return the cells of the first row of CSV or TSV, stripped; empty for an empty file, SourceError if it cannot be read.
+    """Return the cells of the first row of CSV or TSV with text, stripped; empty without one, SourceError if it cannot be read.
 
     Args:
         path: path of the file, for messages.
@@ -218,7 +218,7 @@ def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[
     """
     spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
     rows = drop_blank_lines(spans) if kind == RAW_TSV else join_rows(spans, delimiter, _HEAD_BYTES, path)
-    row = next(rows, None)
+    row = next((row for row in rows if has_text(row.data, delimiter)), None)
     if row is None:
         return ()
     if b"\r" in row.data and b"\n" not in head:

@@ -45,7 +45,7 @@ from beam_jobs.text_records.schema import LOSS_WEIGHTS, POSITIONS, SEGMENT_IDS, 
 from beam_jobs.text_records.sequences import Documents, TokenRows, pack_rows, split_windows, stream_rows
 from beam_jobs.text_records.summary import TextSummary
 from beam_jobs.text_records.weights import join_sides, split_weights
-from beam_jobs.values.column_kinds import INT, LIST_KINDS
+from beam_jobs.values.column_kinds import INT, LIST_KINDS, get_item_kind
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature, encode_example
 from tpudata.tokenizers import Ids, Tokenizer, TokenizerIdentity, Utf8Tokenizer, check_ids
@@ -367,7 +367,7 @@ class TextRecords:
                     lists[LOSS_WEIGHTS] = IntLists.from_sizes(weights, documents.sizes)
                 elif field.kind == TEXT:
                     lists[self.options.name_ids_feature(field.name)] = IntLists.from_sizes(*tokens_by_field[field.name])
-                elif LIST_KINDS.get(field.kind, field.kind) == INT:
+                elif get_item_kind(field.kind) == INT:
                     lists[field.name] = _make_int_lists(column)
                 else:
                     others[field.name] = self._fill_empty_lists(field.name, column)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from beam_jobs.options.labels import LABEL
 from beam_jobs.text_files.fields import TEXT, TextField
 from beam_jobs.text_files.options import INPUT_IDS, INPUTS, KEY, TARGETS, TextOptions
-from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR
+from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, get_item_kind
 from tpudata.format import Feature
 
 LAYOUT_TEXT, LAYOUT_TOKENS, LAYOUT_SEQUENCES, LAYOUT_PACKED = "text", "tokens", "sequences", "packed"
@@ -85,9 +85,9 @@ def _make_feature(field: TextField, options: TextOptions) -> Feature:
     if field.kind == TEXT and options.tokenizer is not None:
         return Feature(options.name_ids_feature(field.name), "int64", "int64", (None,))
     shape = (None,) if field.kind in LIST_KINDS else ()
-    kind = LIST_KINDS.get(field.kind, field.kind)
-    if kind in (TEXT, STR):
+    item_kind = get_item_kind(field.kind)
+    if item_kind in (TEXT, STR):
         return Feature(field.name, "bytes", "string", shape, encoding="utf8")
-    if kind == INT:
+    if item_kind == INT:
         return Feature(field.name, "int64", "int64", shape)
     return Feature(field.name, "float", "float32", shape)

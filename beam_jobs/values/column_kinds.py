@@ -50,7 +50,7 @@ class ColumnKind(NamedTuple):
         if not equals:
             return cls(kind)
         if kind == INT:
-            if not (_INT.fullmatch(value) and fits_int64(int(value))):
+            if not (_INT.fullmatch(value) and text_fits_int64(value)):
                 raise ValueError(f"{value!r} is not a whole number that fits int64")
             return cls(kind, int(value))
         if kind in (FLOAT, FLOAT32):
@@ -65,14 +65,24 @@ class ColumnKind(NamedTuple):
         return self.kind if self.missing is None else f"{self.kind}={self.missing}"
 
 
+def get_item_kind(kind: str) -> str:
+    """Return the kind of a column's values; for a column of lists, the kind of their items."""
+    return LIST_KINDS.get(kind, kind)
+
+
 def find_kind_of_text(text: str) -> str:
     """Return the narrowest of `int`, `float` and `str` that a string fits.
 
     A whole number with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.
     """
     if _PLAIN_INT.fullmatch(text):
-        return INT if len(text) <= _MAX_INT64_CHARACTERS and fits_int64(int(text)) else STR
+        return INT if text_fits_int64(text) else STR
     return FLOAT if _PLAIN_FLOAT.fullmatch(text) else STR
+
+
+def text_fits_int64(text: str) -> bool:
+    """Return whether int64 holds the integer in a text; not if it has more than 20 characters, as int() may reject long texts."""
+    return len(text) <= _MAX_INT64_CHARACTERS and fits_int64(int(text))
 
 
 def fits_int64(number: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.file_kinds import UTF16_BOMS
 from tpudata.errors import SourceError
+from tpudata.json_values import explain_json_error
 
 PIECE_BYTES = 1 << 18
 # Characters after which an element that cannot be parsed is not extended any more.
@@ -162,10 +163,10 @@ class _Text:
             except RecursionError:
                 raise self.make_syntax_error("JSON that is nested too deep") from None
             except ValueError as error:
-                # Numbers with thousands of digits raise another ValueError than JSONDecodeError.
+                # Integers with thousands of digits raise another ValueError than JSONDecodeError.
                 after = getattr(error, "pos", self._position) - self._position
                 if len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
-                    raise self.make_syntax_error(f"not JSON, or cut: {error}", after) from None
+                    raise self.make_syntax_error(f"not JSON, or cut: {explain_json_error(error)}", after) from None
                 continue
             # A number may go on after the window: `1` may be the beginning of `12` or `1.5`.
             is_whole = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")

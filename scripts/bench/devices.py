@@ -150,7 +150,7 @@ class _RepeatedStack(StackIteration):
     """An iteration that returns the first stack of a feed again and again."""
 
     def __init__(self, feed: StackFeed, loop: int) -> None:
-        super().__init__(feed, steps=None)
+        super().__init__(feed, max_steps=None)
         self._portion = super().take(loop)
         # No other stack is read.
         self.close()
@@ -190,7 +190,7 @@ def _build_engine(devices: int, array_count: int, loop: int, *, is_fed: bool) ->
     # Variables by name, which the store adds when it makes them.
     variables: dict[str, Any] = {}
     store = VariableStore(variables, DeviceVariables(mesh, variables), topology.peers)
-    step = DeviceTrainStep(traced, topology, store, broadcast=False)
+    step = DeviceTrainStep(traced, topology, store, is_broadcast=False)
     feed = _make_feed(mesh, devices, loop)
     iteration = feed.iterate() if is_fed else _RepeatedStack(feed, loop)
     return lambda: step.run(iteration, LoopRequest(loop, is_single_step=loop == 1))
@@ -199,7 +199,7 @@ def _build_engine(devices: int, array_count: int, loop: int, *, is_fed: bool) ->
 def _make_feed(mesh: Any, devices: int, loop: int) -> StackFeed:
     """Return a feed of endless batches of ones, in stacks of a loop."""
     dataset = tf.data.Dataset.from_tensors(tf.ones([_SIZE])).repeat()
-    return StackFeed(dataset, mesh, devices, loop, endless=True, peers=Peers())
+    return StackFeed(dataset, mesh, devices, loop, is_endless=True, peers=Peers())
 
 
 def _build_jax(devices: int, array_count: int, loop: int, *, is_alike: bool, is_fed: bool = False) -> Callable[[], Any]:

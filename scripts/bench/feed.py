@@ -150,7 +150,7 @@ def _take_stacks(dataset: Any, devices: int) -> Iterator[Any]:
     from tpudata.devices.batches.feeder import StackFeed
     from tpudata.devices.processes.peers import Peers
 
-    feed = StackFeed(dataset, _make_mesh(devices, "replicas"), devices, _LOOP, endless=True, peers=Peers())
+    feed = StackFeed(dataset, _make_mesh(devices, "replicas"), devices, _LOOP, is_endless=True, peers=Peers())
     iteration = feed.iterate()
     try:
         while (portion := iteration.take(_LOOP)) is not None:

@@ -101,7 +101,7 @@ def _make_ours(folder: str) -> tuple[Any, Any]:
     images = random.normal(size=(2048, 28, 28, 1)).astype(np.float32)
     labels = random.integers(0, 10, 2048).astype(np.int32)
     estimator = train.make_estimator(folder, num_replicas=1, channels=_CHANNELS)
-    return estimator, train.make_input_fn(images, labels, repeat=True)
+    return estimator, train.make_input_fn(images, labels, repeats=True)
 
 
 def _make_original(folder: str) -> tuple[Any, Any]:

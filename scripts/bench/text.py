@@ -99,7 +99,7 @@ def train_tokenizers(texts: Sequence[str], folder: Path) -> list[TokenizerSpec]:
 def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpec]) -> None:
     """Print the share of the packed tokens that is text."""
     for spec in (TokenizerSpec("bytes"), *specs):
-        summary = convert(make_blocks(texts), open_tokenizer(spec), spec, length, pack=True)
+        summary = convert(make_blocks(texts), open_tokenizer(spec), spec, length, is_packed=True)
         print(f"packed with {spec.kind:14} {summary.real_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
 
 
@@ -111,8 +111,8 @@ def report_bytes(texts: Sequence[str], length: int, round_count: int) -> None:
     data = "".join(texts).encode()
     runs: dict[str, Callable[[], int]] = {
         "plain loop": lambda: convert_plainly(data, length),
-        "bytes, stream": lambda: convert(blocks, tokenizer, spec, length, pack=False).tokens,
-        "bytes, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
+        "bytes, stream": lambda: convert(blocks, tokenizer, spec, length, is_packed=False).tokens,
+        "bytes, packed": lambda: convert(blocks, tokenizer, spec, length, is_packed=True).tokens,
     }
     report(runs, round_count)
 
@@ -125,7 +125,7 @@ def report_tokenizer(texts: Sequence[str], length: int, round_count: int, spec: 
     runs: dict[str, Callable[[], int]] = {
         f"{spec.kind}, own batch": make_package_encoder(spec, batch),
         f"{spec.kind}, encode_batch": lambda: sum(map(len, tokenizer.encode_batch(batch))),
-        f"{spec.kind}, packed": lambda: convert(blocks, tokenizer, spec, length, pack=True).tokens,
+        f"{spec.kind}, packed": lambda: convert(blocks, tokenizer, spec, length, is_packed=True).tokens,
     }
     report(runs, round_count)
 
@@ -181,7 +181,7 @@ def make_blocks(texts: Sequence[str]) -> list[Block]:
 
 
 def convert(
-    blocks: Sequence[Block], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, pack: bool
+    blocks: Sequence[Block], tokenizer: Tokenizer, spec: TokenizerSpec, length: int, *, is_packed: bool
 ) -> TextSummary:
     """Make the records of documents, and return their counts.
 
@@ -190,10 +190,10 @@ def convert(
         tokenizer: the tokenizer.
         spec: name and file of the tokenizer.
         length: tokens of a sequence.
-        pack: whether documents are packed.
+        is_packed: whether documents are packed.
     """
     summary = TextSummary()
-    converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=pack), tokenizer.identity)
+    converter = TextRecords(TextOptions(tokenizer=spec, sequence_length=length, pack=is_packed), tokenizer.identity)
     # `records` adds the counts to `summary`.
     for _ in converter.records(blocks, tokenizer, summary, reject):
         pass

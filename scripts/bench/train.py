@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         estimator = make_estimator(folder, num_replicas=flags.num_replicas, channels=flags.channels)
-        train_input = make_input_fn(images, labels, repeat=True)
+        train_input = make_input_fn(images, labels, repeats=True)
         estimator.train(train_input, steps=1)
         first_step_seconds = time.monotonic() - begin
         run_bare_loop = _make_bare_loop(images, labels, flags.channels)
@@ -74,7 +74,7 @@ def main() -> None:
                 speeds[name].append(side())
         if flags.original:
             original.close()
-        one_batch = make_input_fn(images[:_BATCH], labels[:_BATCH], repeat=False)
+        one_batch = make_input_fn(images[:_BATCH], labels[:_BATCH], repeats=False)
         calls = {
             "evaluate": lambda: estimator.evaluate(one_batch),
             "predict": lambda: list(estimator.predict(one_batch)),
@@ -176,12 +176,12 @@ def make_estimator(folder: str, *, num_replicas: int, channels: int) -> TPUEstim
     )
 
 
-def make_input_fn(images: Any, labels: Any, *, repeat: bool) -> Callable[..., Any]:
+def make_input_fn(images: Any, labels: Any, *, repeats: bool) -> Callable[..., Any]:
     """Return an input_fn of arrays, which repeats them without end or gives them once."""
 
     def input_fn(params: dict[str, Any]) -> Any:
         dataset = tf.data.Dataset.from_tensor_slices((images, labels))
-        dataset = dataset.repeat() if repeat else dataset
+        dataset = dataset.repeat() if repeats else dataset
         return dataset.batch(params["batch_size"], drop_remainder=True).prefetch(2)
 
     return input_fn
@@ -249,7 +249,7 @@ def _make_bare_loop(images: Any, labels: Any, channels: int) -> Callable[[int], 
     model.build((None, 28, 28, 1))
     variables = model.trainable_variables
     slots = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
-    dataset = make_input_fn(images, labels, repeat=True)({"batch_size": _BATCH})
+    dataset = make_input_fn(images, labels, repeats=True)({"batch_size": _BATCH})
 
     def loop(iterator: Any, steps: Any) -> None:
         # Trains `steps` batches of the iterator in one graph.

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from scripts.fake_gcs import uploads
 from scripts.fake_gcs.objects import Object, Objects, RejectedError
-from scripts.fake_gcs.requests import Answer, Request, error_answer, json_answer
+from scripts.fake_gcs.requests import Answer, Request, make_error_answer, make_json_answer
 
 # Function that answers a request.
 Action: TypeAlias = "Callable[[Objects, Request], Answer]"
@@ -63,7 +63,7 @@ def _object(store: Objects, request: Request) -> Answer:
     stored = store.get(request.bucket, request.name, request.query)
     if request.query.get("alt") == "media":
         return _answer_content(stored, request)
-    return json_answer(stored.resource(request.bucket, request.name))
+    return make_json_answer(stored.make_resource(request.bucket, request.name))
 
 
 def _xml_object(store: Objects, request: Request) -> Answer:
@@ -117,7 +117,7 @@ def _change(store: Objects, request: Request) -> Answer:
         kind=metadata.get("contentType", stored.kind),
     )
     store.buckets[request.bucket][request.name] = changed
-    return json_answer(changed.resource(request.bucket, request.name))
+    return make_json_answer(changed.make_resource(request.bucket, request.name))
 
 
 def _list(store: Objects, request: Request) -> Answer:
@@ -125,10 +125,10 @@ def _list(store: Objects, request: Request) -> Answer:
     page = store.list_page(request.bucket, request.query, getattr(store, "page", MAX_LISTED))
     answer: dict[str, Any] = {
         "kind": "storage#objects",
-        "items": [stored.resource(request.bucket, name) for name, stored in page.objects.items()],
+        "items": [stored.make_resource(request.bucket, name) for name, stored in page.objects.items()],
         "prefixes": page.prefixes,
     }
-    return json_answer({**answer, "nextPageToken": page.next_token} if page.next_token else answer)
+    return make_json_answer({**answer, "nextPageToken": page.next_token} if page.next_token else answer)
 
 
 def _copy(store: Objects, request: Request) -> Answer:
@@ -142,12 +142,12 @@ def _copy(store: Objects, request: Request) -> Answer:
         source = store.get(request.bucket, request.name, source_query)
         bucket, name = query["_to_bucket"], query["_to_name"]
         stored = store.put(bucket, name, source.data, source.encoding, source.kind, query)
-    resource = stored.resource(bucket, name)
+    resource = stored.make_resource(bucket, name)
     if query["_verb"] == "copyTo":
-        return json_answer(resource)
+        return make_json_answer(resource)
     size = str(len(stored.data))
     answer = {"kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True}
-    return json_answer({**answer, "resource": resource})
+    return make_json_answer({**answer, "resource": resource})
 
 
 def _compose(store: Objects, request: Request) -> Answer:
@@ -158,7 +158,7 @@ def _compose(store: Objects, request: Request) -> Answer:
         kind = composition.get("destination", {}).get("contentType", parts[0].kind)
         data = b"".join(part.data for part in parts)
         stored = store.put(request.bucket, request.name, data, None, kind, request.query)
-    return json_answer(stored.resource(request.bucket, request.name))
+    return make_json_answer(stored.make_resource(request.bucket, request.name))
 
 
 def _bucket(store: Objects, request: Request) -> Answer:
@@ -169,7 +169,7 @@ def _bucket(store: Objects, request: Request) -> Answer:
             raise RejectedError(409, "The bucket you tried to delete is not empty.")
         del store.buckets[request.bucket]
         return Answer(204, b"", {})
-    return json_answer(_bucket_resource(request.bucket))
+    return make_json_answer(_bucket_resource(request.bucket))
 
 
 def _bucket_resource(name: str) -> dict[str, str]:
@@ -180,7 +180,7 @@ def _layout(store: Objects, request: Request) -> Answer:
     """Answer that a bucket has no hierarchical namespace."""
     store.find_bucket(request.bucket)
     layout = {"kind": "storage#storageLayout", "bucket": request.bucket, "location": "US"}
-    return json_answer({**layout, "locationType": "multi-region", "hierarchicalNamespace": {"enabled": False}})
+    return make_json_answer({**layout, "locationType": "multi-region", "hierarchicalNamespace": {"enabled": False}})
 
 
 def _buckets(store: Objects, request: Request) -> Answer:
@@ -190,18 +190,20 @@ def _buckets(store: Objects, request: Request) -> Answer:
         if name in store.buckets:
             raise RejectedError(409, f"bucket {name} exists already")
         store.bucket(name)
-        return json_answer(_bucket_resource(name))
-    return json_answer({"kind": "storage#buckets", "items": [_bucket_resource(name) for name in sorted(store.buckets)]})
+        return make_json_answer(_bucket_resource(name))
+    return make_json_answer(
+        {"kind": "storage#buckets", "items": [_bucket_resource(name) for name in sorted(store.buckets)]}
+    )
 
 
 def _token(store: Objects, request: Request) -> Answer:
     del request
-    return json_answer({"access_token": store.new_token(), "expires_in": 3600, "token_type": "Bearer"})
+    return make_json_answer({"access_token": store.issue_token(), "expires_in": 3600, "token_type": "Bearer"})
 
 
 def _impersonated_token(store: Objects, request: Request) -> Answer:
     del request
-    return json_answer({"accessToken": store.new_token(), "expireTime": "2099-01-01T00:00:00Z"})
+    return make_json_answer({"accessToken": store.issue_token(), "expireTime": "2099-01-01T00:00:00Z"})
 
 
 def _batch(store: Objects, request: Request) -> Answer:
@@ -234,7 +236,7 @@ def _answer_part(store: Objects, batch: Request, data: bytes) -> Answer:
     try:
         return route(request)(store, request)
     except RejectedError as error:
-        return error_answer(error.code, error.message)
+        return make_error_answer(error.code, error.message)
 
 
 _B, _O = r"(?P<bucket>[^/]+)", r"(?P<name>.+)"

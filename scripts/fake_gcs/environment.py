@@ -38,7 +38,7 @@ def proxied_environment(store: FakeGcs, folder: Path) -> dict[str, str]:
 
     Args:
         store: the store.
-        folder: as for `environment`.
+        folder: folder in which a certificate and the key file of an invented account are written.
     """
     authority = folder / "authority.pem"
     authority.write_bytes(store.authority)

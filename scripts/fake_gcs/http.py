@@ -16,7 +16,7 @@ from scripts.fake_gcs.api import Action, route
 from scripts.fake_gcs.certificates import HOSTS
 from scripts.fake_gcs.faults import Fault
 from scripts.fake_gcs.objects import RejectedError
-from scripts.fake_gcs.requests import Answer, Request, error_answer, flip_bit, json_answer
+from scripts.fake_gcs.requests import Answer, Request, flip_bit, make_error_answer, make_json_answer
 
 if TYPE_CHECKING:
     from scripts.fake_gcs.server import FakeGcs
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         host, _, port = self.path.partition(":")
         if host not in HOSTS or port != "443":
             # This proxy connects to no other machine.
-            return self._send(error_answer(403, f"this store does not stand in for {self.path}"), None)
+            return self._send(make_error_answer(403, f"this store does not stand in for {self.path}"), None)
         self.send_response(200, "Connection Established")
         self.end_headers()
         self.wfile.flush()
@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
         """Answer one request, with the fault that it meets: all methods of HTTP."""
         store = self._store
         if self.path == "/counts":
-            return self._send(json_answer(store.counts()), None)
+            return self._send(make_json_answer(store.counts()), None)
         with store.count_request() as is_too_many:
             time.sleep(store.latency)
             request = self._read_head()
@@ -130,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
                 if answer is None:
                     return self._reset()
             except RejectedError as error:
-                answer = error_answer(error.code, error.message)
+                answer = make_error_answer(error.code, error.message)
                 if error.code in (429, 503) and store.retry_after is not None:
                     answer = answer._replace(headers={**answer.headers, "Retry-After": str(store.retry_after)})
             with store.lock:

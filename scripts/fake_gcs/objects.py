@@ -58,7 +58,7 @@ class Object:
         """The value of the header x-goog-hash."""
         return f"crc32c={self.crc32c},md5={self.md5}"
 
-    def resource(self, bucket: str, name: str) -> dict[str, Any]:
+    def make_resource(self, bucket: str, name: str) -> dict[str, Any]:
         """Return the object's resource in the JSON API."""
         return {
             **({"contentEncoding": self.encoding} if self.encoding else {}),
@@ -88,7 +88,7 @@ class Upload:
         query: query of the request that began it, which has the preconditions.
         encoding: Content-Encoding of the object, or None.
         kind: its Content-Type.
-        crc32c: the CRC-32C that the client sent, before the bytes or with the last of them, as in `Object.crc32c`; or None.
+        crc32c: the CRC-32C that the client sent, before the bytes or with the last of them, in base64; None if it sent none.
         data: the bytes that were received.
         result: the object, once the upload is finished.
     """
@@ -120,7 +120,7 @@ class Page(NamedTuple):
 class Objects:
     """The state; its methods raise `RejectedError`, and several threads may call them.
 
-    Their argument `query` is that of the request, which may have a generation and preconditions.
+    Their argument `query` has the values of the request's query, which may have a generation and preconditions.
 
     Attributes:
         buckets: objects by bucket and name.
@@ -289,7 +289,7 @@ class Objects:
             self.finished[upload_id] = upload
             return upload.result
 
-    def new_token(self) -> str:
+    def issue_token(self) -> str:
         """Issue a token."""
         with self.lock:
             token = f"secret-token-{next(self._numbers)}"

@@ -63,15 +63,15 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
-def json_answer(value: Any, code: int = 200) -> Answer:
+def make_json_answer(value: Any, code: int = 200) -> Answer:
     """Return an answer with a JSON value."""
     return Answer(code, json.dumps(value).encode(), {"Content-Type": "application/json; charset=UTF-8"})
 
 
-def error_answer(code: int, message: str) -> Answer:
+def make_error_answer(code: int, message: str) -> Answer:
     """Return an error in the form of the JSON API."""
     errors = [{"message": message, "domain": "global", "reason": "fake"}]
-    return json_answer({"error": {"code": code, "message": message, "errors": errors}}, code)
+    return make_json_answer({"error": {"code": code, "message": message, "errors": errors}}, code)
 
 
 def flip_bit(data: bytes) -> bytes:

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import google_crc32c
 
 from scripts.fake_gcs.objects import PART_BYTES, Objects, RejectedError, Upload
-from scripts.fake_gcs.requests import Answer, Request, json_answer
+from scripts.fake_gcs.requests import Answer, Request, make_json_answer
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 _HASH = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
@@ -69,7 +69,7 @@ def continue_upload(store: Objects, request: Request) -> Answer:
     # A client that got no answer sends the last part again.
     finished = store.finished.get(upload_id)
     if finished is not None and finished.result is not None:
-        return json_answer(finished.result.resource(finished.bucket, finished.name))
+        return make_json_answer(finished.result.make_resource(finished.bucket, finished.name))
     upload = store.uploads.get(upload_id)
     if upload is None:
         raise RejectedError(410, _NO_UPLOAD)
@@ -125,7 +125,7 @@ def _finish(store: Objects, request: Request, upload_id: str) -> Answer:
         del store.uploads[upload_id]
         raise RejectedError(400, f"Provided CRC32C {upload.crc32c!r} doesn't match the bytes that came.")
     stored = store.finish_upload(upload_id, data)
-    return json_answer(stored.resource(upload.bucket, upload.name))
+    return make_json_answer(stored.make_resource(upload.bucket, upload.name))
 
 
 def _make_upload(request: Request, metadata: dict[str, Any], kind: str | None) -> Upload:

@@ -38,7 +38,7 @@ class KnownDifference(NamedTuple):
     Attributes:
         program: pattern of the names of programs.
         field: pattern of the names of fields.
-        reason: the reason, which docs/reference/original_estimator.md contains, too.
+        reason: the reason, which docs/reference/original_estimator.md also contains.
     """
 
     program: str

@@ -99,6 +99,14 @@ class NoSize(Sound):
     changes: ClassVar = {"size": None}
 
 
+class NegativeSize(Sound):
+    changes: ClassVar = {"size": -5}
+
+
+class SizeBeyondInt64(Sound):
+    changes: ClassVar = {"size": 2**63}
+
+
 class OffsetOfAnotherType(Sound):
     changes: ClassVar = {"offset": 0.0}
 
@@ -110,6 +118,14 @@ class SplitOfAnotherType(Sound):
 class NumbersAsLabels(Sound):
     has_classes = True
     changes: ClassVar = {"labels": (1,)}
+
+
+class TextAsCrc32(Sound):
+    changes: ClassVar = {"crc32": "0a1b2c3d"}
+
+
+class NegativeCrc32(Sound):
+    changes: ClassVar = {"crc32": -1}
 
 
 class TextAsData(Sound):
@@ -180,10 +196,23 @@ FAULTS = [
     ("OtherReferences", "OtherReferences.references: not a reference (got str, expected the result of make_reference)"),
     ("NoReference", "NoReference.references: not a reference (got NoneType, expected the result of make_reference)"),
     ("PathOfAnotherType", "PathOfAnotherType.references: the path of '0.png' is of another type (got PosixPath, exp"),
-    ("NoSize", "NoSize.references: the size of '0.png' is of another type (got NoneType, expected int)"),
-    ("OffsetOfAnotherType", "the offset of '0.png' is of another type (got float, expected int)"),
+    (
+        "NoSize",
+        "NoSize.references: the size of '0.png' is invalid (got None, expected an integer from 0 to 2**63 - 1)",
+    ),
+    ("NegativeSize", "the size of '0.png' is invalid (got -5, expected"),
+    ("SizeBeyondInt64", "the size of '0.png' is invalid (got 9223372036854775808, expected"),
+    (
+        "OffsetOfAnotherType",
+        "the offset of '0.png' is invalid (got 0.0, expected an integer from -9223372036854775807 to",
+    ),
     ("SplitOfAnotherType", "the split of '0.png' is of another type (got int, expected str)"),
     ("NumbersAsLabels", "the labels of '0.png' are of another type (got (1,), expected a tuple of str)"),
+    (
+        "TextAsCrc32",
+        "the crc32 of '0.png' is invalid (got '0a1b2c3d', expected an integer from 0 to 2**32 - 1)",
+    ),
+    ("NegativeCrc32", "the crc32 of '0.png' is invalid (got -1, expected an integer from 0 to 2**32 - 1)"),
     ("TextAsData", "the data of '0.png' is of another type (got str, expected bytes)"),
     ("PayloadOfAnotherType", "the payload of '0.png' is of another type (got type, expected Payload)"),
     ("FeaturesOfAnotherType", "the features of '0.png' is of another type (got list, expected Mapping)"),

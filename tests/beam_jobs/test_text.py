@@ -67,7 +67,7 @@ def test_parts_of_files_and_runs_of_documents_change_no_byte(play: Path, tmp_pat
     flags = ["--form", form, "--num-shards", "5", "--tokenizer", "bytes"]
     convert(play, tmp_path / "whole", *flags)
     argv = [f"--input={play}", f"--output={tmp_path}/parts", *flags]
-    run_with_limits(text, argv, range_bytes=size * 10, run_documents=size // 20, small_bytes=size)
+    run_with_limits(text, argv, range_bytes=size * 10, max_run_documents=size // 20, small_bytes=size)
     assert digests(tmp_path / "whole") == digests(tmp_path / "parts")
 
 

@@ -19,7 +19,7 @@ from tpudata.errors import (
 ERRORS = [
     BadRecordError("/in/a: b.jpg", "neither: this nor that"),
     BadRecordError("/in/x.tar", "no image", 512),
-    CorruptionError("/out/train-00000-of-00001.tfrecord", 12, "the checksum does not fit"),
+    CorruptionError("/out/train-00000-of-00001.tfrecord", 12, "the checksum does not match"),
     SourceError("nothing at byte 5: there"),
     MissingExtraError("tpudata.input", "tensorflow"),
 ]
@@ -59,7 +59,7 @@ def test_from_a_function_that_tensorflow_called() -> None:
         list(dataset)
     found = recover_own_error(caught.value)
     assert isinstance(found, CorruptionError)
-    assert (found.offset, found.reason) == (12, "the checksum does not fit")
+    assert (found.offset, found.reason) == (12, "the checksum does not match")
 
 
 def test_others_are_none_of_ours() -> None:

@@ -345,6 +345,25 @@ def test_notes_a_variable_that_shadows_an_import() -> None:
     )
 
 
+def test_follows_a_part_that_is_assigned_from_an_assigned_part() -> None:
+    found = migrated(
+        """\
+        import tensorflow as tf
+        contrib = tf.contrib
+
+        def run(x):
+            layers = contrib.layers
+            return layers.conv2d(x, 3, 3, weights_initializer=layers.xavier_initializer())
+        """
+    )
+    assert "weights_initializer=tf.glorot_uniform_initializer())" in found.text
+    assert [(note.line, note.text.split(". ")[0]) for note in found.notes] == [
+        (2, "tf.contrib has no counterpart"),
+        (5, "tf.contrib.layers has no counterpart"),
+        (6, "tf.contrib.layers.conv2d has no counterpart"),
+    ]
+
+
 @pytest.mark.parametrize("argument", ["uniform=False", "False"])
 def test_notes_arguments_that_the_new_initializer_lacks(argument: str) -> None:
     found = migrated(f"import tensorflow.compat.v1 as tf\nvalue = tf.contrib.layers.xavier_initializer({argument})\n")

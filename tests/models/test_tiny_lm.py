@@ -238,3 +238,15 @@ def test_rejects_rows_longer_than_the_learned_positions() -> None:
     params = params_of({"position_embedding": "learned", "max_positions": 6})
     with tf.Graph().as_default(), pytest.raises(UsageError, match="got 7 tokens, expected at most max_positions=6"):
         network(params)()
+
+
+@pytest.mark.parametrize(("ids", "labels"), [(2**32 + 1, 1), (1, 2**32 + 1)])
+def test_labels_and_ids_beyond_int32_are_no_tokens(ids: int, labels: int) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"outside the valid range|is not in"):
+        run_graph(
+            lambda: (
+                model_fn(
+                    tf.constant(ids, tf.int64, [2, 7]), tf.constant(labels, tf.int64, [2, 7]), ModeKeys.EVAL, SHAPE
+                ).loss
+            )
+        )

@@ -186,3 +186,9 @@ def test_rejects_wrong_images_and_labels() -> None:
             model_fn(tf.zeros([2, 8, 8, 3]), tf.zeros(shape, dtype), ModeKeys.EVAL, SHAPE)
     with tf.Graph().as_default(), pytest.raises(UsageError, match="needs label maps as labels"):
         model_fn(tf.zeros([2, 8, 8, 3]), None, ModeKeys.TRAIN, SHAPE)
+
+
+def test_labels_beyond_int32_are_no_classes() -> None:
+    labels = np.full((2, 8, 8), 2**32 + 1, np.int64)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside the valid range"):
+        run_graph(lambda: model_fn(tf.zeros([2, 8, 8, 3]), tf.constant(labels), ModeKeys.EVAL, SHAPE).loss)

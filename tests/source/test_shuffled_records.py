@@ -278,6 +278,8 @@ def test_rejects_wrong_positions(large: Path) -> None:
     for position in (600, -601):
         with pytest.raises(IndexError, match=str(position)):
             order[position]
+    with pytest.raises(IndexError, match="no position an integer of 16,610 bits"):
+        order[10**5000]
     for wrong in (1.0, "1", slice(3), True):
         with pytest.raises(TypeError):
             order[wrong]  # type: ignore[index]

@@ -26,7 +26,7 @@ from tests.helpers.datasets import write_undecodable
 from tests.helpers.digits import write_digits
 from tests.train.jobs import newest_step, read_json, train_job
 from tpudata.cli import main
-from tpudata.devices.processes.topology import local_topology
+from tpudata.devices.processes.topology import make_local_topology
 from tpudata.format import Split, open_dataset, write_metadata
 from tpudata.train.model import find_label, make_model_params
 from tpudata.train.options.flags import parse_options
@@ -133,7 +133,7 @@ def test_reports_a_batch_that_the_replicas_cannot_split_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    topology = dataclasses.replace(local_topology(8), is_tpu=True)
+    topology = dataclasses.replace(make_local_topology(8), is_tpu=True)
     monkeypatch.setattr("tpudata.estimator.tpu_estimator.connect_tpu", lambda _: topology)
     code = train_job(digits_dataset, tmp_path / "model", "--use-tpu", *flags)
     error = capsys.readouterr().err.splitlines()[-1]

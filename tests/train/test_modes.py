@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 
 from tpudata.cli import main
-from tpudata.errors import TpudataError
+from tpudata.errors import StorageError, TpudataError
 from tpudata.estimator import CheckpointError
 from tpudata.format import decode_example, open_dataset, read_records
 from tpudata.train.evaluation import Evaluation
@@ -372,6 +372,37 @@ def test_keeps_the_best_checkpoint_for_each_goal(tmp_path: Path) -> None:
         evaluation = stop_early(folder, Trained(folder), early_stop_goal=goal, early_stop_patience=patience)
         assert evaluation.metrics["global_step"] == last
         assert tf.train.latest_checkpoint(str(folder / "best")) == str(folder / "best" / f"model.ckpt-{best}")
+
+
+def test_keeps_the_best_checkpoint_in_a_folder_whose_name_is_a_pattern(tmp_path: Path) -> None:
+    folder = tmp_path / "m[1]*"
+    folder.mkdir()
+    stop_early(folder, Trained(folder), early_stop_patience=1)
+    assert sorted(path.name for path in (folder / "best").iterdir()) == ["checkpoint", "model.ckpt-4.index"]
+
+
+def test_the_previous_best_checkpoint_may_be_gone_before_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = tf.io.gfile.remove
+
+    def remove_after_another(path: str) -> None:
+        Path(path).unlink()
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", remove_after_another)
+    assert stop_early(tmp_path, Trained(tmp_path), early_stop_patience=1).metrics["global_step"] == 6
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["checkpoint", "model.ckpt-4.index"]
+
+
+def test_a_previous_best_checkpoint_that_cannot_be_removed_is_an_error_that_names_it(tmp_path: Path) -> None:
+    # A folder where a file is expected.
+    (tmp_path / "best" / "model.ckpt-2.index.copy").mkdir(parents=True)
+    with pytest.raises(
+        StorageError, match=r"best/model\.ckpt-2, no longer the best, could not be removed: .+\. Remove"
+    ):
+        stop_early(tmp_path, Trained(tmp_path), early_stop_patience=1)
+    assert tf.train.latest_checkpoint(str(tmp_path / "best")) == str(tmp_path / "best" / "model.ckpt-4")
 
 
 def test_values_of_another_split_do_not_stop_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from tpudata.checked_json import Schema
 from tpudata.checks import is_integer
 from tpudata.console.flags import FlagParser, flag_type, positive_int
 from tpudata.console.nearest import suggestion
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 
 if TYPE_CHECKING:
@@ -193,7 +194,10 @@ class Option:
         parsed = self.to_flag(value)
         if isinstance(parsed, bool):
             return str(parsed).lower()
-        return os.fspath(parsed) if isinstance(parsed, os.PathLike) else str(parsed)
+        try:
+            return os.fspath(parsed) if isinstance(parsed, os.PathLike) else str(parsed)
+        except ValueError:
+            raise UsageError(f"{self.name}: too large (got {format_value(parsed)}). Pass another value.") from None
 
 
 def option(

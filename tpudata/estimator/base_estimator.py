@@ -67,7 +67,7 @@ class BaseEstimator(ModelDir):
         Steps run on the device in loops of the TPUConfig's `iterations_per_loop`. On a TPU, checkpoints, summaries and hooks come
         at the ends of loops. With `use_tpu=False` they come exactly at the requested steps: a loop ends there, and after each
         step if there are hooks. Unless the RunConfig has no interval for them, checkpoints are written at the start (if there is
-        none) and at the end, too.
+        none) and at the end.
 
         Args:
             input_fn: function that returns the training data. If the data ends early, training stops there and saves. If it takes
@@ -105,7 +105,7 @@ class BaseEstimator(ModelDir):
         It finds errors of train, evaluate or predict early; these calls reuse what it builds.
 
         Args:
-            input_fn: as for the mode.
+            input_fn: function that returns the data of the mode.
             mode: a value of ModeKeys.
 
         Returns:

@@ -39,9 +39,9 @@ class Engine:
         last_loss: loss of the last step that was trained; None if there was none.
 
     Args:
-        training: as the attribute.
+        training: runtime that trains.
         evaluating: runtime that evaluates; None for the one that predicts.
-        rehearses: as the attribute.
+        rehearses: whether calls only look for what a TPU would reject.
     """
 
     def __init__(self, training: Runtime, evaluating: Runtime | None = None, *, rehearses: bool = False) -> None:
@@ -136,7 +136,7 @@ class Engine:
         """Yield predictions, from a clone if the runtime is training."""
         runtime = self.predicting
         if runtime.is_training:
-            # Released immediately: evaluations between two predictions may use it, too, since each batch reloads its variables.
+            # Released immediately: evaluations between two predictions may also use it, since each batch reloads its variables.
             with self._hold_idle_runtime(runtime) as idle_runtime:
                 runtime = idle_runtime
         yield from predict(runtime, input_fn, *options)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tpudata.devices.processes.topology import local_topology
+from tpudata.devices.processes.topology import make_local_topology
 from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.api.user_functions import ModelFunction
@@ -61,7 +61,7 @@ class Estimator(BaseEstimator):
         warm_start = make_warm_start_settings(warm_start_from)
         folder = choose_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)
-        topology = join_cluster(config) if get_task(config).is_in_cluster else local_topology(num_replicas=None)
+        topology = join_cluster(config) if get_task(config).is_in_cluster else make_local_topology(num_replicas=None)
         user_model = UserModel(
             model_fn,
             folder,

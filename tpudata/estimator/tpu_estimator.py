@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tpudata.checks import require_positive_int, require_type
-from tpudata.devices.processes.topology import local_topology
+from tpudata.devices.processes.topology import make_local_topology
 from tpudata.estimator.api.findings import Finding
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.api.user_functions import InputFunction, ModelFunction
@@ -39,7 +39,7 @@ class TPUEstimator(BaseEstimator):
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the batch size of the
-    mode, and absent if the mode has none; model_fn gets it, too, and `params["use_tpu"]`.
+    mode, and absent if the mode has none; model_fn also gets it, and `params["use_tpu"]`.
 
     On several replicas (a TPU, or TPUConfig's num_replicas) batches are split among them: input_fn is called as the TPUConfig's
     input mode says, with that mode's part of the batch size in `params["batch_size"]`; model_fn is called with one replica's
@@ -146,7 +146,7 @@ class TPUEstimator(BaseEstimator):
         if not use_tpu and get_task(config).is_in_cluster and not rehearse:
             topology = join_cluster(config)
         elif not use_tpu:
-            topology = local_topology(None if rehearse else config.tpu_config.num_replicas)
+            topology = make_local_topology(None if rehearse else config.tpu_config.num_replicas)
         user_model = UserModel(
             model_fn,
             folder,
@@ -156,7 +156,7 @@ class TPUEstimator(BaseEstimator):
             batch_axis=check_batch_axis(batch_axis, config.tpu_config),
         )
         runtime = Runtime(user_model, lambda: topology or connect_tpu(config), warm_start)
-        evaluating = None if eval_on_tpu else runtime.clone_on(lambda: local_topology(num_replicas=None))
+        evaluating = None if eval_on_tpu else runtime.clone_on(lambda: make_local_topology(num_replicas=None))
         super().__init__(Engine(runtime, evaluating, rehearses=rehearse))
 
     def rehearse(self, input_fns: Mapping[str, InputFunction], tpu: str | None = None) -> tuple[Finding, ...]:

@@ -158,7 +158,7 @@ def train_and_evaluate(
         return engine.rehearse_call(modes, has_limit=max_steps is not None), []
     topology = engine.training.topology
     has_other_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
-    # The chief and the workers of a cluster only train; the hosts of a TPU evaluate, too.
+    # The chief and the workers of a cluster only train; the hosts of a TPU also evaluate.
     if not topology.is_tpu and (topology.peers.count > 1 or has_other_evaluator):
         estimator.train(
             train_spec.input_fn,

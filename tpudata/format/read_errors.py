@@ -34,7 +34,7 @@ OTHER_RECORDS = "A file has other records than its index says."
 # TensorFlow's message contains the name of the dataset, and a longer name would hide the rest.
 _MAX_NAME_CHARACTERS = 1000
 # Seconds that a search for a record unlike the others may take.
-_SEARCH_SECONDS = 60.0
+_MAX_SEARCH_SECONDS = 60.0
 _PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 # Types of a feature's values by TensorFlow's name of their kind.
 _TYPES = {"string": bytes, "int64": int, "float": float}
@@ -209,7 +209,7 @@ def _find_record_damage(paths: Sequence[str], split: str, offset: int) -> Tpudat
             f"{origin}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
             " Start again."
         )
-    # Without an index, the search ends at the first damage of a file, so a later record may be damaged, too.
+    # Without an index, the search ends at the first damage of a file, so a later record may also be damaged.
     return TpudataError(
         f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
     )
@@ -255,7 +255,7 @@ def _find_odd_record(message: str, feature: _OddFeature) -> FeatureError | None:
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
     # By number of values, the file and offset of the first record whose feature has this number.
     places_by_count: dict[int, tuple[str, int]] = {}
-    deadline = time.monotonic() + _SEARCH_SECONDS
+    deadline = time.monotonic() + _MAX_SEARCH_SECONDS
     for path in paths:
         for offset, record in read_records(path, compression):
             values = decode_example(record, path=path, offset=offset).get(feature.name)

@@ -42,7 +42,7 @@ DEFAULT_NAME = "tpudata:1.0.0"
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _VERSION = rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}"
 _FOLDER = re.compile(rf".*/([a-zA-Z][a-zA-Z0-9_]*)/({_VERSION})")
-# Labels before the offset get a line each, too. Readers that reserve labels reserve one; a huge offset would make a huge file.
+# Labels before the offset also get a line each. Readers that reserve labels reserve one; a huge offset would make a huge file.
 _MAX_UNUSED_LABELS = 1000
 _FILE_TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _PACKAGE = "tensorflow_datasets.core.features"
@@ -194,7 +194,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
     # TFDS reads labels of several dimensions as a Tensor only, and takes no other kind for labels.
     if feature.num_classes is not None and feature.kind == "int64" and len(feature.shape) < 2:
-        # TFDS counts classes from 0, so labels before the offset are classes, too.
+        # TFDS counts classes from 0, so labels before the offset are also classes.
         label = {
             "pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel",
             "classLabel": {"numClasses": str(feature.num_classes + feature.label_offset)},

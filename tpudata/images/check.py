@@ -141,7 +141,7 @@ def _add_article(image_format: str) -> str:
 
 
 def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[tuple[Feature, bytes]]:
-    """Yield the features of a record that are image files, label maps too, each with its bytes."""
+    """Yield the features of a record that are image files, among them label maps, each with its bytes."""
     for feature in manifest.features:
         if feature.is_image_file:
             values = example.get(feature.name)

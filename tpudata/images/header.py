@@ -51,7 +51,7 @@ class ImageHeader(NamedTuple):
         has_adobe_marker: whether the JPEG has Adobe's APP14 marker, which means that its CMYK is inverted.
         sampling: three bytes for each component of a JPEG of YCbCr: identifier, sampling factors and table; empty for other images.
         is_regular: whether the JPEG has, before its pixels, only markers that its standard allows there, or DNL. Decoders may
-            accept an irregular JPEG, too.
+            also accept an irregular JPEG.
     """
 
     format: str

@@ -40,7 +40,7 @@ _TURNS = {
 _SIDEWAYS = tuple(_TURNS[orientation] for orientation in (5, 6, 7, 8))
 _GREY_MODES = ("1", "L", "LA", "La")
 _COLOR_MODES = ("P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "YCbCr", "CMYK")
-_JPEG_SIDE = 65_500  # libjpeg's limit
+_MAX_JPEG_SIDE = 65_500  # libjpeg's limit
 # A JPEG is decoded at this multiple of its target or more: decoders halve sizes for free, filters give better quality.
 _REDUCING_GAP = 3
 
@@ -58,7 +58,7 @@ class DecodedImage(NamedTuple):
 
 
 def decode_image(
-    data: bytes, image_format: str, header: ImageHeader | None, shorter: int | None = None, *, draft: bool = False
+    data: bytes, image_format: str, header: ImageHeader | None, shorter: int | None = None, *, may_draft: bool = False
 ) -> DecodedImage:
     """Decode an image fully.
 
@@ -67,7 +67,7 @@ def decode_image(
         image_format: format from `detect_format`.
         header: header from `read_header`; None for other formats than JPEG and PNG.
         shorter: pixels of the shorter side that larger images are shrunk to; None keeps the size.
-        draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
+        may_draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
 
     Raises:
         ValueError: broken, or of an unsupported kind; the message completes `rejected: `.
@@ -81,7 +81,7 @@ def decode_image(
         check_tiff(image)
     # Computed before the draft, which rounds the size.
     size = _shrink_size(image.size, shorter)
-    if draft and image_format == JPEG and size != image.size:
+    if may_draft and image_format == JPEG and size != image.size:
         image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
         image = make_eight_bit_png(data)
@@ -160,9 +160,9 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
     image, (across, down) = decoded
     profile = image.info.get("icc_profile")
     if image_format == JPEG:
-        if max(image.size) > _JPEG_SIDE:
+        if max(image.size) > _MAX_JPEG_SIDE:
             raise ValueError(
-                f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_JPEG_SIDE:,} a side"
+                f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_MAX_JPEG_SIDE:,} a side"
             )
         # A grey image has no colours to sample.
         options = {"subsampling": _choose_subsampling(across, down)} if image.mode == "RGB" else {}
@@ -248,7 +248,7 @@ def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) 
     Args:
         image: the decoded image; its metadata may change.
         image_format: its format.
-        header: header of a JPEG or PNG; None for other formats.
+        header: header of a JPEG or PNG, otherwise None.
     """
     if image_format in (TIFF, JPEG_2000) and image.mode in SIXTEEN_BIT_MODES:
         image = make_eight_bit_grey(image)

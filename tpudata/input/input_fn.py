@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tpudata.checks import check_argument, is_integer
+from tpudata.error_text.values import format_value
 from tpudata.errors import TpudataError, UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
@@ -79,7 +80,7 @@ class InputFn:
 
     @property
     def weighs_records(self) -> bool:
-        """Whether a feature of the records holds their weights, which then apply in training, too."""
+        """Whether a feature of the records holds their weights, which then also apply in training."""
         return self._weighs_records
 
     def find_row_axis(self, path: str, spec: tf.TensorSpec) -> int:
@@ -186,5 +187,7 @@ def _read_batch_size(params: Mapping[str, Any]) -> int:
             'params: no "batch_size". Call input_fn({"batch_size": 128}), or give the trainer a batch size.'
         )
     if not is_integer(size, 1, _MAX_BATCH):
-        raise UsageError(f'params["batch_size"]: out of range (got {size!r}, expected an integer from 1 to 2**31 - 1).')
+        raise UsageError(
+            f'params["batch_size"]: out of range (got {format_value(size)}, expected an integer from 1 to 2**31 - 1).'
+        )
     return operator.index(size)

@@ -52,7 +52,7 @@ def as_keras(
         raise UsageError(f"as_keras: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
     dataset = input_fn({"batch_size": batch_size}, input_context=input_context, start_step=start_step)
     is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-    # Any other function of params is called, too: it feeds training if its dataset has no end.
+    # Any other function of params is also called: it feeds training if its dataset has no end.
     is_training = input_fn.training if isinstance(input_fn, InputFn) else is_endless
     split_training, split_evaluation = _KerasBatch.split_training, _KerasBatch.split_evaluation
     if isinstance(input_fn, InputFn) and input_fn.weighs_records:

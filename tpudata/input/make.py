@@ -91,7 +91,7 @@ def make_input_fn(
             `image/object/count`, `caption/count`. In a record, the features of a pattern have equally many entries; boxes and
             points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
             `Pad` cuts it. None in place of a number stands for the length of the dataset's longest list; lists that are fed without
-            a key here are padded to this length, too, if the manifest has it.
+            a key here are also padded to this length, if the manifest has it.
         label: name of the feature that is yielded as labels: integers or floats of any static shape, int32 or float32 [B, ...]; or
             a list of a schema with `num_classes`, float32 [B, classes] of 1 for each class of the record and 0 for others. None
             for `image/class/label` or `label`.
@@ -127,7 +127,7 @@ def make_input_fn(
             input_fn share them. For data in an object store, a folder instead keeps records as stored and is filled as they are
             read: each host keeps what it reads in every epoch, and its processes share the folder.
         weights: place of the weights of evaluation, and of `weight`: "feature" in `features["weights"]`; "sample_weight" yields
-            (features, labels, weights); if tokens have targets, `weights` are the tokens' weights, in training too. For Keras,
+            (features, labels, weights); if tokens have targets, `weights` are the tokens' weights, also in training. For Keras,
             see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
@@ -146,7 +146,7 @@ def make_input_fn(
         MissingExtraError: TensorFlow is not installed.
 
     A damaged record ends the iteration with a `tf.errors.DataLossError`, and one that does not match its features, or a worker of
-    `service` that was lost, with a `tf.errors.InvalidArgumentError`. A call of input_fn that reads all records raises them, too.
+    `service` that was lost, with a `tf.errors.InvalidArgumentError`. A call of input_fn that reads all records also raises them.
     `as_numpy` and the commands raise a CorruptionError that names file and offset, a FeatureError or a DatasetError instead.
 
     The dataset is a graph without Python: it runs where TensorFlow places it, such as on a host of a pod or a tf.data service, and

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpudata.checks import is_number
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.input.graph.pipelines.mixed_pipeline import MixedPipeline
 from tpudata.input.input_fn import InputFn
@@ -46,10 +47,12 @@ class Mixture(InputFn):
 def _read_input(index: int, pair: object) -> tuple[InputFn, float]:
     """Return the input_fn and the weight of an input; UsageError unless `pair` is an input_fn that can be mixed, and its weight."""
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], InputFn):
-        raise UsageError(f"Mixture: input {index} is {pair!r} (expected an input_fn of make_input_fn, and its weight).")
+        raise UsageError(
+            f"Mixture: input {index} is {format_value(pair)} (expected an input_fn of make_input_fn, and its weight)."
+        )
     input_fn, weight = pair
     if not is_number(weight) or weight <= 0:
-        raise UsageError(f"Mixture: the weight of input {index} is {weight!r} (expected a number above 0).")
+        raise UsageError(f"Mixture: the weight of input {index} is {format_value(weight)} (expected a number above 0).")
     if not input_fn.is_endless:
         problem = "ends after num_epochs" if input_fn.training else "is for evaluation"
         raise UsageError(f"Mixture: input {index} {problem} (expected training=True, without an end). Make it anew.")

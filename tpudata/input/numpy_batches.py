@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.checks import check_integer
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.format.read_errors import translate_reader_error
 from tpudata.input.input_fn import InputFn
@@ -61,8 +62,8 @@ def as_numpy(
     batch_size = to_integer("batch_size", batch_size, 1)
     if process_index >= process_count:
         raise UsageError(
-            f"process_index: out of range (got {process_index}, expected 0 to {process_count - 1}, as process_count is"
-            f" {process_count})."
+            f"process_index: out of range (got {format_value(process_index)}, expected 0 to {process_count - 1}, as process_count"
+            f" is {process_count})."
         )
     if batch_size % process_count:
         raise UsageError(

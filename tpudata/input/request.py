@@ -68,7 +68,7 @@ def resolve_request(options: Options, files: SplitFiles) -> InputRequest:
     options.images.check_fields(fields)
     sequences = tokens.plan_sequences(files.manifest, fields, is_bare=options.is_bare)
     check_token_names(tokens.names, sequences, weights, fields)
-    has_labels = fields.label is not None or sequences.targets is not None or options.parse is not None
+    has_labels = fields.label is not None or sequences.has_targets or options.parse is not None
     if weights == "sample_weight" and not has_labels:
         raise UsageError(
             'weights="sample_weight": (features, labels, weights) needs labels, and the dataset has none. Omit it.'
@@ -87,11 +87,18 @@ def list_fields(
 ) -> Fields:
     """Return the fields of each record: the fields that the options select, or the whole record for the user's `parse`.
 
-    The arguments are those of `SplitFiles.choose_fields`; with `is_parsed_by_user`, the user's `parse` takes records apart.
+    Args:
+        files: the files of the split.
+        columns: options that choose the fields.
+        is_parsed_by_user: whether the user's `parse` takes records apart.
+        image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
+        keep_encoded: whether images, label maps and masks stay encoded, since a crop decodes them.
+        sequences: options of sequences of tokens.
 
     Raises:
-        CorruptionError, FeatureError: as for `SplitFiles.choose_fields`.
-        UsageError: as for `SplitFiles.choose_fields`; or with `parse`, an option selects features.
+        CorruptionError: the first record is not what the user describes.
+        FeatureError: a feature is missing, differs from what is stored, or has no static shape.
+        UsageError: an option does not fit the kind of files, or the features; or with `parse`, an option selects features.
     """
     if not is_parsed_by_user:
         return files.choose_fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)

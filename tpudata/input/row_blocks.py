@@ -73,7 +73,12 @@ class RowBlocks:
         return make_global_array((*shape[:axis], total_rows, *shape[axis + 1 :]), dtype, sharding, axis, slice_rows)
 
     def split(self, name: str, process_rows: Array, axis: int) -> list[Array]:
-        """Return the blocks of an array that has all rows of this process; the other arguments are as for `place`.
+        """Return the blocks of an array that has all rows of this process.
+
+        Args:
+            name: path of the tensor for messages.
+            process_rows: the array.
+            axis: axis of the rows.
 
         Raises:
             UsageError: the rows are not equally many for each block.
@@ -113,7 +118,7 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: `sharding` is of another class or divides other axes, too, `axis` does not fit it, or the mesh has no device of
+        UsageError: `sharding` is of another class or also divides other axes, `axis` does not fit it, or the mesh has no device of
             this process.
     """
     import jax
@@ -170,7 +175,7 @@ def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
     """Return the mesh axes that divide the rows by the spec of a NamedSharding.
 
     Raises:
-        UsageError: the spec divides other axes, too, or `axis` is passed.
+        UsageError: the spec also divides other axes, or `axis` is passed.
     """
     # An empty spec divides nothing, as one of None does.
     first, *others = tuple(sharding.spec) or (None,)

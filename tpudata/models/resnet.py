@@ -189,7 +189,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = ResNetParams.from_params(params)
     images = pick_images(
-        features, settings.model, mean=_MEAN, deviation=_DEVIATION, transposed=settings.transpose_input
+        features, settings.model, mean=_MEAN, deviation=_DEVIATION, are_transposed=settings.transpose_input
     )
     logits = resnet(images, settings, training=mode == ModeKeys.TRAIN)
     return make_classification_spec(
@@ -200,5 +200,5 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         settings,
         label_offset=settings.label_offset,
         label_smoothing=settings.label_smoothing,
-        top_5=True,
+        has_top_5=True,
     )

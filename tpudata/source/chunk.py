@@ -152,7 +152,8 @@ def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
     """Read the records of a chunk; a compressed shard is read in whole blocks.
 
     Raises:
-        CorruptionError, StorageError: as for `load_chunk`.
+        CorruptionError: the file ends inside the chunk, or a compressed block does not unpack.
+        StorageError: the file cannot be read.
     """
     if index.compression is not None:
         first_block, stop_block = chunk.first // index.block_records, -(-chunk.stop // index.block_records)

@@ -41,7 +41,7 @@ class WindowKey(NamedTuple):
 
     Attributes:
         epoch: epoch, from 0.
-        lane: lane of the host.
+        lane: index of the lane, the part of an epoch that one worker process of the host reads.
         window: index among the lane's windows of this epoch.
     """
 

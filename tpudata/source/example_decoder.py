@@ -79,7 +79,7 @@ class ExampleDecoder:
         """Return the features of one record.
 
         Raises:
-            CorruptionError: not an Example, or an image or text that does not decode; the caller adds the place.
+            CorruptionError: not an Example, or an image or text that does not decode; the caller adds the file and the offset.
             FeatureError: a feature is missing, or has values of a different kind or number; a label map is of the wrong kind.
         """
         example = decode_example(data)
@@ -138,7 +138,7 @@ def _decode_text(feature: Feature, data: bytes) -> str:
     """Return the text of a value, in paths with surrogates for bytes that are not UTF-8, as `os.fsdecode` has them.
 
     Raises:
-        CorruptionError: other text is not UTF-8; the caller adds the place.
+        CorruptionError: other text is not UTF-8; the caller adds the file and the offset.
     """
     try:
         return data.decode(errors="surrogateescape" if feature.name in _PATH_FEATURES else "strict")
@@ -184,7 +184,7 @@ def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image file: uint8 [height, width, channels].
 
     Raises:
-        CorruptionError: as for `_decode_pixels`.
+        CorruptionError: the file does not decode; the caller adds the record's file and offset.
     """
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
@@ -196,7 +196,7 @@ def decode_label_map(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     """Return the class of each pixel of a stored map, uint8 [height, width, 1]; int32 if the feature is uint16.
 
     Raises:
-        CorruptionError: the map does not decode; the caller adds the place.
+        CorruptionError: the map does not decode; the caller adds the record's file and offset.
         FeatureError: the map is a file of the wrong kind, whose values would not be the classes.
     """
     problem = find_label_map_problem(data, feature.dtype)
@@ -210,7 +210,7 @@ def _decode_pixels(feature: Feature, data: bytes, mode: str | None) -> npt.NDArr
     """Decode an image file to one of Pillow's modes; with `mode` None, to the values as stored.
 
     Raises:
-        CorruptionError: the file does not decode; the caller adds the place.
+        CorruptionError: the file does not decode; the caller adds the record's file and offset.
     """
     try:
         with Image.open(io.BytesIO(data)) as image:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, SupportsIndex
 
 from tpudata.checks import check_integer, is_integer
+from tpudata.error_text.values import format_value
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import open_dataset
 from tpudata.source.chunk import Record
@@ -66,7 +67,7 @@ class RecordSource:
         if not isinstance(folder, str) or not folder:
             raise UsageError(f"data={data!r}: expected the path of a dataset's folder. Pass a str or a Path.")
         if not isinstance(split, str):
-            raise UsageError(f"split={split!r}: expected the name of a split. Pass one, such as 'train'.")
+            raise UsageError(f"split={format_value(split)}: expected the name of a split. Pass one, such as 'train'.")
         if decode != "numpy" and decode is not None and not callable(decode):
             raise UsageError(f'decode={decode!r}: expected "numpy", None or a function of bytes. Pass one of these.')
         if features is not None and decode != "numpy":
@@ -167,7 +168,7 @@ class RecordSource:
             raise TypeError(f"RecordSource takes record numbers (got {number!r}). Use source.__getitems__ for several.")
         index, count = operator.index(number), len(self)
         if not -count <= index < count:
-            raise IndexError(f"{self!r}: no record {number} (expected {-count} to {count - 1}).")
+            raise IndexError(f"{self!r}: no record {format_value(index)} (expected {-count} to {count - 1}).")
         return index % count
 
     def _decode_record(self, record: Record) -> Any:

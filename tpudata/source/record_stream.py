@@ -40,7 +40,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
     Args:
         records: the records of a split.
         read_ahead: bytes of the chunks in memory at most, chunks in flight included; at least one chunk is read.
-        first: index of the first record.
+        first: number of the first record.
 
     Raises:
         CorruptionError: a record or an index is damaged.

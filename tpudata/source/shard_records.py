@@ -23,8 +23,8 @@ from tpudata.storage import is_remote, storage_for
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 _INDEX_CACHE_BYTES = 256 << 20
 _BLOCK_CACHE_BYTES = 64 << 20
-# Largest gap that is read with its neighbours: its bytes cost less time and CPU than a request. On a disk, no gap is worth reading.
-_REMOTE_GAP = 256 << 10
+# Largest gap, in bytes, that is read with its neighbours: it costs less time and CPU than a request. A disk reads no gaps.
+_MAX_REMOTE_GAP = 256 << 10
 
 
 class _Span(NamedTuple):
@@ -175,7 +175,7 @@ class ShardRecords:
         begins = index.offsets[record_indices].astype(np.int64).tolist()
         ends = index.offsets[record_indices + 1].astype(np.int64).tolist()
         # Reading the bytes between two records costs less than a request, but more than a second read of a disk.
-        largest_gap = _REMOTE_GAP if self._is_remote else 0
+        largest_gap = _MAX_REMOTE_GAP if self._is_remote else 0
         cuts, part_begin = [], begins[0]
         for row in range(1, len(begins)):
             if begins[row] - ends[row - 1] > largest_gap or ends[row] - part_begin > CHUNK_BYTES:

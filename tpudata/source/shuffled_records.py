@@ -13,6 +13,7 @@ import numpy as np
 
 from tpudata.checks import check_integer, is_integer
 from tpudata.console.tables import count_text
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record
@@ -109,7 +110,7 @@ class ShuffledRecords:
             raise TypeError(f"{self!r} takes positions (got {position!r}). Use __getitems__ for several.")
         count = len(self)
         if not -count <= position < count:
-            raise IndexError(f"{self!r}: no position {position} (expected {-count} to {count - 1}).")
+            raise IndexError(f"{self!r}: no position {format_value(position)} (expected {-count} to {count - 1}).")
         return self._decode(self._read_record(int(position) % count))
 
     def __getitems__(self, positions: Iterable[int]) -> list[Any]:

@@ -171,8 +171,8 @@ class _FsspecObjects:
     def write(self, path: str, *, replace: bool) -> Iterator[BinaryIO]:
         """Yield a file to write to, which appears at `path` when the context ends without an error.
 
-        An upload that can be discarded is written in place, another file under a temporary name. With `replace=False`, an existing
-        file stays and is compared with the written bytes.
+        If the store can discard an upload, the file is written in place, otherwise under a temporary name and moved. With
+        `replace=False`, an existing file stays and is compared with the written bytes.
         """
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(path)

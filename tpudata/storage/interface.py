@@ -80,7 +80,7 @@ class Storage(Protocol):
 
         Args:
             folder: folder whose names are cut.
-            deep: as for `scan`.
+            deep: cut the paths of all files below the folder instead.
 
         Returns:
             Names in ascending order, without `""`; empty if the folder is small.

@@ -64,7 +64,9 @@ def _make_storage(scheme: str) -> Storage | None:
     """Return the storage for a scheme, one in each process; None if no package has one.
 
     Raises:
-        MissingExtraError, StorageError, UsageError: as for `storage_for`.
+        MissingExtraError: the storage's client, or fsspec for a scheme that may be fsspec's, is not installed.
+        StorageError: fsspec's package for the scheme is not installed.
+        UsageError: a package registers a storage for the scheme that cannot be loaded or lacks members of `Storage`.
     """
     if scheme in STORAGES:
         module, _, name = STORAGES[scheme].partition(":")

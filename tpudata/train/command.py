@@ -111,8 +111,8 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         check_model(job)
         if job.estimator.config.is_chief:
             # A run without steps to train must not replace the record of the run that trained.
-            save = will_train if options.trains else writes_model_dir(options)
-            record_run(options, job.configuration, save=save)
+            saves_file = will_train if options.trains else writes_model_dir(options)
+            record_run(options, job.configuration, saves_file=saves_file)
             if will_train:
                 changes = "" if previous is None else explain_differences(previous, job.section)
                 if changes:

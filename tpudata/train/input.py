@@ -77,7 +77,8 @@ def make_training_input(
 
     Raises:
         UsageError: an option does not fit the dataset.
-        FeatureError: a feature has no static shape.
+        FeatureError: a feature is missing or has no static shape.
+        DatasetError: the model learns label maps, and the dataset has none or several.
     """
     input_fn = RangeCheckedInput(_make_training_input_fn(options, dataset), ranges)
     return CheckedInput(ContinuedInput(input_fn, section))
@@ -90,7 +91,13 @@ def remove_weights(spec: Specs) -> dict[str, tf.TypeSpec]:
 
 
 def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., tf.data.Dataset]:
-    """Return the input_fn of the training split, without checks of ranges; it raises the errors of make_training_input."""
+    """Return the input_fn of the training split, without checks of ranges.
+
+    Raises:
+        UsageError: an option does not fit the dataset.
+        FeatureError: a feature is missing or has no static shape.
+        DatasetError: the model learns label maps, and the dataset has none or several.
+    """
     from tpudata.input import CutMix, MixUp, RandAugment, TrainCrop, make_input_fn
 
     mixes: dict[str, MixUp | CutMix] = {"mixup": MixUp(), "cutmix": CutMix()}
@@ -113,7 +120,18 @@ def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable
 
 
 def make_evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Sequence[ValueRange]) -> CheckedInput:
-    """Return the input of evaluation and prediction; it raises the errors of make_training_input."""
+    """Return the input of evaluation and prediction.
+
+    Args:
+        options: options of the run.
+        dataset: the dataset that is read.
+        ranges: values that the model can take.
+
+    Raises:
+        UsageError: an option does not fit the dataset.
+        FeatureError: a feature is missing or has no static shape.
+        DatasetError: the model learns label maps, and the dataset has none or several.
+    """
     from tpudata.input import make_input_fn
 
     input_fn = make_input_fn(
@@ -132,7 +150,9 @@ def make_evaluation_input(options: TrainOptions, dataset: Dataset, ranges: Seque
 def make_serving_features(options: TrainOptions, dataset: Dataset) -> ServingFeatures:
     """Return the builder of an exported model's features, which come from encoded images or records.
 
-    It raises the errors of make_training_input.
+    Raises:
+        UsageError: an option does not fit the dataset.
+        FeatureError: a feature has no static shape.
     """
     from tpudata.input.options.columns import FeatureOptions
     from tpudata.input.serving import ServingFeatures

@@ -101,7 +101,7 @@ def _check_sizes(
     derived: dict[str, Any],
     user_params: Mapping[str, object],
 ) -> None:
-    """Raise an error if the model has fewer outputs than the dataset has classes or tokens.
+    """Raise an error if the model has too few outputs for the dataset, or a `label_offset` above the dataset's first label.
 
     Args:
         options: options of the run.
@@ -120,13 +120,13 @@ def _check_sizes(
         raise UsageError(
             f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
         )
-    for name, noun, least_noun, fix in (
+    for name, noun, plural_noun, fix in (
         ("num_classes", "labels", "classes", "Convert data with several classes."),
         ("vocab_size", "token ids", "token ids", "Convert the text with another tokenizer."),
     ):
         min_size, user_size = derived.get(name), user_params.get(name)
         if min_size == 1 and user_size is None:
-            raise DatasetError(f"{options.model} needs at least 2 {least_noun}; {dataset.path} has 1. {fix}")
+            raise DatasetError(f"{options.model} needs at least 2 {plural_noun}; {dataset.path} has 1. {fix}")
         if min_size is not None and isinstance(user_size, int) and user_size < min_size:
             highest = min_size - 1
             # With an offset, the labels do not begin at 0.
@@ -231,7 +231,9 @@ def _check_task(options: TrainOptions, config: RunConfig) -> None:
 def find_label(options: TrainOptions, dataset: Dataset) -> Feature | None:
     """Return the feature that is the dataset's label; None if the dataset has no label, or the model learns label maps.
 
-    It raises the errors of make_training_input.
+    Raises:
+        UsageError: an option does not fit the dataset.
+        FeatureError: a feature is missing, has no static shape or cannot be the label.
     """
     from tpudata.input.dataset.select_fields import select_fields
     from tpudata.input.options.columns import FeatureOptions

@@ -118,7 +118,7 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
 def export_model(job: Job, checkpoint: str | None) -> Outcome:
     """Write the SavedModel, with signatures for the features of prediction and for records.
 
-    If the model is fed one image a row and nothing else, there is a signature for encoded images, too. Each signature takes any
+    If the model is fed one image a row and nothing else, there is also a signature for encoded images. Each signature takes any
     number of rows.
     """
     options = job.options

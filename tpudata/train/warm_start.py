@@ -116,7 +116,7 @@ def _find_model_variables(
     Raises:
         UsageError: the model cannot be built for prediction, or has no trainable variable.
     """
-    # The estimator, too, calls a model_fn without AutoGraph.
+    # Without AutoGraph, as the estimator calls a model_fn.
     call = tf.autograph.experimental.do_not_convert(call_model_fn)
     with tf.Graph().as_default():
         step = _v1.train.get_or_create_global_step()
@@ -125,7 +125,7 @@ def _find_model_variables(
             config = RunConfig(tf_random_seed=options.seed)
             try:
                 call(model_fn, features, None, ModeKeys.PREDICT, {**params, "use_tpu": False}, config)
-            except UsageError:
+            except (UsageError, MemoryError):
                 raise
             except Exception as error:
                 raise UsageError(

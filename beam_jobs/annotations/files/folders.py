@@ -21,7 +21,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
     Args:
         folder: path of the folder to list.
-        suffixes: ends of the files' names, in lower case; files in upper case are found, too.
+        suffixes: ends of the files' names, in lower case; files in upper case are also found.
     """
     for files in folder_ranges(folder, deep=True):
         for entry, relative_path in files_below(files, is_left_behind):
@@ -44,7 +44,7 @@ def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str]
 
     Args:
         folder: path of the folder to search.
-        suffixes: ends of the file's name, in lower case; a file in upper case is found, too.
+        suffixes: ends of the file's name, in lower case; a file in upper case is also found.
         skipped: names of files to skip.
         depth: number of levels of folders that are searched; 1 for the folder alone.
     """

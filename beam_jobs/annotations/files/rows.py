@@ -63,7 +63,7 @@ def decode_lines(path: str) -> Iterator[str]:
     """Yield the lines of a file with their ends, without byte order mark.
 
     Raises:
-        SourceError: the file is UTF-16, or a line is not UTF-8 or is longer than 64 MiB; the message names the line.
+        SourceError: the file is UTF-16, or a line, which the message names, is not UTF-8 or is longer than 64 MiB.
         CorruptionError: the file is compressed, and truncated or damaged.
     """
     with open_annotations(path) as file:
@@ -102,7 +102,8 @@ def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
-        SourceError: a line cannot be read, as in `decode_lines`, or is not CSV.
+        SourceError: the file is UTF-16 or not CSV, or a line is not UTF-8 or is longer than 64 MiB.
+        CorruptionError: the file is compressed, and truncated or damaged.
     """
     lines = decode_lines(path)
     if has_quotes:
@@ -127,7 +128,8 @@ def read_table_rows(path: str, delimiter: str = ",", *, has_quotes: bool = True)
         has_quotes: whether cells may be quoted as in CSV; otherwise quotes are ordinary characters.
 
     Raises:
-        SourceError: a line cannot be read, as in `decode_lines`, or is not CSV, or two columns have the same name.
+        SourceError: the file is UTF-16 or not CSV, a line is not UTF-8 or is longer than 64 MiB, or two columns have the same name.
+        CorruptionError: the file is compressed, and truncated or damaged.
     """
     columns: list[str] | None = None
     for place, cells in read_table_cells(path, delimiter, has_quotes=has_quotes):

@@ -69,23 +69,25 @@ class CelebaForm(AnnotationForm):
         Raises:
             SourceError: several lists are of one kind, or the list of partitions is damaged.
         """
-        kinds, aligned = {}, set()
+        kinds_by_path, aligned_paths = {}, set()
         for entry in entries:
             if not entry.is_folder and entry.name.startswith("list_") and entry.name.endswith((".txt", ".csv")):
                 kind = _find_kind(_find_columns(read_start(entry.path)))
                 if kind:
-                    kinds[entry.path] = kind
+                    kinds_by_path[entry.path] = kind
                 if kind == _LANDMARKS_KIND and _ALIGNED in entry.name:
-                    aligned.add(entry.path)
-        if aligned:
+                    aligned_paths.add(entry.path)
+        if aligned_paths:
             # Boxes and other landmarks are of the original pictures; attributes are true of both kinds of pictures.
-            kinds = {file: kind for file, kind in kinds.items() if kind == _ATTRIBUTES_KIND or file in aligned}
-        for repeated_kind, count in Counter(kinds.values()).items():
+            kinds_by_path = {
+                file: kind for file, kind in kinds_by_path.items() if kind == _ATTRIBUTES_KIND or file in aligned_paths
+            }
+        for repeated_kind, count in Counter(kinds_by_path.values()).items():
             if count > 1:
-                files = ", ".join(file for file, kind in kinds.items() if kind == repeated_kind)
+                files = ", ".join(file for file, kind in kinds_by_path.items() if kind == repeated_kind)
                 raise SourceError(f"{path} has several lists of {repeated_kind}: {files}. Keep one.")
-        # The list of partitions may be next to the other lists; `find_form` looks for it in the folder above, too.
-        return cls(tuple(kinds)).add_folder_facts(entries) if kinds else None
+        # The list of partitions may be next to the other lists; `find_form` also looks for it in the folder above.
+        return cls(tuple(kinds_by_path)).add_folder_facts(entries) if kinds_by_path else None
 
     def add_folder_facts(self, entries: Sequence[Entry]) -> CelebaForm:
         """Return the form with the list of partitions in the folder or in its subfolder `Eval`, if there is one."""

@@ -102,12 +102,12 @@ def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Ann
     if problem:
         return place.make_error(problem)
     try:
-        infos = row.get("segments_info")
-        if infos is not None:
+        segment_infos = row.get("segments_info")
+        if segment_infos is not None:
             name = row.get("file_name")
-            if not isinstance(name, str) or not isinstance(infos, list):
+            if not isinstance(name, str) or not isinstance(segment_infos, list):
                 raise ValueError("no 'file_name' of a PNG, or no list 'segments_info'")
-            objects = tuple(_parse_object(info, SegmentId(_parse_whole_number(info, "id"))) for info in infos)
+            objects = tuple(_parse_object(info, SegmentId(_parse_whole_number(info, "id"))) for info in segment_infos)
             return ImageAnnotation(
                 "", place, objects=objects, map_file=MapFile(segments.find_path(name), holds_segments=True)
             )

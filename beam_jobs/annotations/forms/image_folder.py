@@ -20,8 +20,9 @@ from beam_jobs.annotations.files.folders import pick_file
 from beam_jobs.annotations.files.rows import TableRow, parse_table_columns, read_table_rows, read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.objects_column import find_class_name, read_objects
+from beam_jobs.references.labels import is_utf8
 from beam_jobs.values.column_kinds import FLOAT, INT, STR, find_kind_of_text, float32_problem, parse_float
-from tpudata.errors import BadRecordError
+from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import abbreviate_json, parse_input_json
 from tpudata.storage import Entry
 
@@ -101,10 +102,16 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
 
 
 def _find_column_kinds(path: str) -> dict[str, str]:
-    """Return the kind of each column of values of a CSV, by name: the narrowest kind that changes none of its cells."""
+    """Return the kind of each column of values of a CSV, by name: the narrowest kind that changes none of its cells.
+
+    Raises:
+        SourceError: a column has no name, or the file cannot be read as a table.
+    """
     kinds: dict[str, set[str]] = {}
     for row in read_table_rows(path):
         if isinstance(row, TableRow):
+            if "" in row.cells:
+                raise SourceError(f"{path}: a column has no name, which a feature needs. Give it one in the first row.")
             for name in row.cells.keys() - _USED_COLUMNS:
                 kinds.setdefault(name, set()).add(_find_cell_kind(row.cells[name]))
     return {name: _merge_cell_kinds(cell_kinds) for name, cell_kinds in kinds.items()}
@@ -160,6 +167,9 @@ def _parse_annotation(row: Mapping[str, Any], place: Place) -> ImageAnnotation:
     name = row.get(_PICTURE)
     if not isinstance(name, str) or not name:
         raise ValueError(f"no {_PICTURE!r}")
+    for key in row:
+        if not key or not is_utf8(key):
+            raise ValueError(f"the name of a value is {key!r}, which is empty or not Unicode")
     captions: tuple[str, ...] = ()
     for key in _CAPTIONS:
         if row.get(key) is not None:

@@ -36,11 +36,11 @@ class OpenImagesForm(AnnotationForm):
 
     Attributes:
         paths: paths of the CSV files, which have different splits.
-        descriptions: path of the class-description file; empty without one.
+        descriptions_path: path of the class-description file; empty without one.
     """
 
     paths: tuple[str, ...]
-    descriptions: str
+    descriptions_path: str
     title = "Open Images CSV"
 
     @classmethod
@@ -69,7 +69,7 @@ class OpenImagesForm(AnnotationForm):
         """Yield the annotation of each picture, whose name has no extension, in the order of first appearance; fill `names` with
         all classes of the descriptions.
         """
-        class_names = _read_class_names(self.descriptions) if self.descriptions else {}
+        class_names = _read_class_names(self.descriptions_path) if self.descriptions_path else {}
         has_boxes = _has_boxes(read_start(part))
         if has_boxes:
             names.objects = tuple(class_names.values())

@@ -36,7 +36,7 @@ class OxfordPetsForm(AnnotationForm):
 
     Attributes:
         path: list.txt, trainval.txt or test.txt.
-        trimaps: the folder of trimaps, or empty.
+        trimaps: path of the folder of trimaps; empty without one.
         lists: lists of the pictures of each split.
     """
 

@@ -76,8 +76,8 @@ class VocForm(AnnotationForm):
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> VocForm | None:
         """Return the form of a folder if the first XML file in it or in its folder `Annotations` is an annotation; else None."""
         folder = pick_folder(entries, "Annotations") or path
-        first = find_first_file(folder, _SUFFIXES)
-        return cls(folder, is_folder=True) if first and _HEAD.match(read_start(first)) else None
+        first_file = find_first_file(folder, _SUFFIXES)
+        return cls(folder, is_folder=True) if first_file and _HEAD.match(read_start(first_file)) else None
 
     def add_folder_facts(self, entries: Sequence[Entry]) -> VocForm:
         """Return the form with the splits and label maps of the dataset, if the folder has `Annotations` and `ImageSets`."""

@@ -37,6 +37,7 @@ from beam_jobs.annotations.files.rows import parse_number, read_text_lines
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from beam_jobs.annotations.segmentation import Polygons, pack_polygon
 from beam_jobs.file_names import find_parent
+from beam_jobs.references.labels import is_below
 from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
 from tpudata.errors import SourceError
@@ -96,8 +97,8 @@ class YoloForm(AnnotationForm):
             SourceError: no file has the names of the classes, or data.yaml is damaged.
         """
         folder = pick_folder(entries, "labels") or path
-        first = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
-        return cls(folder, _find_names(folder)) if first and _HEAD.match(read_start(first)) else None
+        first_file = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
+        return cls(folder, _find_names(folder)) if first_file and _HEAD.match(read_start(first_file)) else None
 
     def list_parts(self) -> Iterable[str]:
         """Yield the text files."""
@@ -137,9 +138,9 @@ def _find_picture(relative_path: str) -> str:
 def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
     """Return the object of a line: a box, a box with keypoints, or a polygon; ValueError if it is invalid."""
     class_number = cells[0]
-    if not class_number.isdecimal() or int(class_number) >= len(names.classes):
+    if not class_number.isdecimal() or not is_below(class_number.lstrip("0") or "0", len(names.classes)):
         raise ValueError(
-            f"unknown class number {class_number!r}; {count_text(len(names.classes), 'class', 'classes')} with names"
+            f"unknown class number {class_number[:80]!r}; {count_text(len(names.classes), 'class', 'classes')} with names"
         )
     name = names.classes[int(class_number)]
     coordinates = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
@@ -194,6 +195,8 @@ def _read_yaml_names(path: str) -> _Names | None:
     data = storage_for(path).read(path)
     try:
         content = yaml.safe_load(data)
+    except MemoryError:
+        raise
     # PyYAML raises any error for values that are not of their types, such as ValueError for the date 2026-13-01.
     except Exception as error:
         raise SourceError(f"{path}: not YAML: {one_line(error)}. Fix it.") from None
@@ -212,8 +215,8 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if `names` is empty, or no list of names or mapping from these numbers."""
-    # Compared as strings: keys of different types have no order.
+    """Return the names of classes 0, 1 and so on; None if `names` is empty, or neither a list nor a mapping from these numbers."""
+    # The keys are sorted as strings, since keys of different types, such as 0 and "a", have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict) for name in names):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from beam_jobs.feature_values.values import make_empty_list
 from beam_jobs.image_records.annotated.frame import Frame, View, make_view, place_map
 from beam_jobs.image_records.annotated.schema import SOURCE_ID, AnnotationSchema
 from beam_jobs.values.column_kinds import fits_int64, float32_problem
+from tpudata.error_text.values import shorten_value
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.label_map import png_kind
@@ -235,7 +235,7 @@ def _convert_extra_value(feature: Feature, value: Any) -> Any:
     """Return an extra value as a record stores it; ValueError if it does not fit its feature."""
     if feature.shape:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"no list in {feature.name!r}: {reprlib.repr(value)}")
+            raise ValueError(f"no list in {feature.name!r}: {shorten_value(value)}")
         return [_convert_scalar(feature, scalar) for scalar in value]
     return _convert_scalar(feature, value)
 
@@ -248,7 +248,7 @@ def _convert_scalar(feature: Feature, value: Any) -> Any:
         return int(value)
     if feature.kind == "float" and isinstance(value, int | float) and not float32_problem(value, rounds=True):
         return float(value)
-    raise ValueError(f"no {feature.dtype} in {feature.name!r}: {reprlib.repr(value)}")
+    raise ValueError(f"no {feature.dtype} in {feature.name!r}: {shorten_value(value)}")
 
 
 def _encode_text(text: str) -> bytes:
@@ -256,4 +256,4 @@ def _encode_text(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"a text that is not UTF-8: {reprlib.repr(text)}") from None
+        raise ValueError(f"a text that is not UTF-8: {shorten_value(text)}") from None

@@ -49,7 +49,7 @@ def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[A
 
 
 def join_features(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Concatenate columns as `join_columns` does, for values of any type, which need not be comparable."""
+    """Concatenate columns of values of any type; if all are str, bytes or int, as `join_columns` does, perhaps to one value."""
     if _are_comparable([column[0] for column in columns]):
         return join_columns(columns, lengths)
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))

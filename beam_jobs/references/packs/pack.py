@@ -80,7 +80,7 @@ class Pack(PackColumns):
         sizes: integers [n]: sizes in bytes.
         offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
-        root: string before the key in every path, with which `paths` is [""]; empty if paths are not one string and their key.
+        root: the string that precedes the key in every path if all paths are made so; `paths` is then [""]. Otherwise empty.
     """
 
     positions: Positions
@@ -121,7 +121,7 @@ class Pack(PackColumns):
         paths: list[str],
         **others: Any,
     ) -> Pack:
-        """Return a pack of these columns, see `Pack`; positions are 0. Columns need not be shortened yet.
+        """Return a pack of these columns, see `Pack`; positions are 0. A column of equal values is shortened to one value.
 
         Args:
             keys: keys of the references.

@@ -19,32 +19,32 @@ import numpy.typing as npt
 
 from beam_jobs.references.packs.columns import narrow, spread
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.read_ahead import AHEAD_BYTES, read_ahead
+from beam_jobs.references.read_ahead import MAX_AHEAD_BYTES, read_ahead
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
 
 # Largest gap between neighbours, such as line ends and headings: reading it costs less than another read.
-_GAP_BYTES = 1 << 14
+_MAX_GAP_BYTES = 1 << 14
 # Most bytes of a block, except for one of a single larger reference.
-_BLOCK_BYTES = 1 << 23
+_MAX_BLOCK_BYTES = 1 << 23
 
 
 class PieceSizes(NamedTuple):
     """Limits of pieces and of the read-ahead, in bytes.
 
     Attributes:
-        held: most bytes of pieces in memory, where each run has one.
-        least: size of the smallest piece, even if pieces then exceed `held`.
-        most: size of the largest piece.
-        ahead: most bytes read ahead from an object store.
+        max_held_bytes: most bytes of pieces in memory, where each run has one.
+        min_piece_bytes: size of the smallest piece, even if pieces then exceed `max_held_bytes`.
+        max_piece_bytes: size of the largest piece.
+        max_ahead_bytes: most bytes read ahead from an object store.
     """
 
-    held: int = 1 << 25
-    least: int = 1 << 14
-    most: int = 1 << 22
-    ahead: int = AHEAD_BYTES
+    max_held_bytes: int = 1 << 25
+    min_piece_bytes: int = 1 << 14
+    max_piece_bytes: int = 1 << 22
+    max_ahead_bytes: int = MAX_AHEAD_BYTES
 
 
 _SIZES = PieceSizes()
@@ -79,7 +79,7 @@ def read_packs(
 
     Args:
         packs: packs of references, in the order in which they are yielded.
-        is_checked: whether the caller compares the bytes with a checksum, as for `Storage.read_range`.
+        is_checked: whether the caller compares the bytes with a checksum, so that they need not be read twice.
         piece_sizes: sizes of pieces and of the read-ahead.
     """
     for block, data in read_blocks(packs, is_checked=is_checked, piece_sizes=piece_sizes):
@@ -97,8 +97,8 @@ def read_blocks(
 
     Args:
         packs: packs of references, in the order in which they are yielded.
-        is_checked: as for `read_packs`.
-        piece_sizes: as for `read_packs`.
+        is_checked: whether the caller compares the bytes with a checksum, so that they need not be read twice.
+        piece_sizes: sizes of pieces and of the read-ahead.
 
     Yields:
         (pack whose `sizes` are set, concatenated bytes), or (pack of one reference, its error).
@@ -119,7 +119,7 @@ def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Read the references of a pack one by one, and yield them in blocks, whose `sizes` are the sizes of the fetched bytes."""
     records, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
-        if records and (isinstance(data, BadRecordError) or block_bytes >= _BLOCK_BYTES):
+        if records and (isinstance(data, BadRecordError) or block_bytes >= _MAX_BLOCK_BYTES):
             yield _take_block(pack, row, records)
             records, block_bytes = [], 0
         if isinstance(data, BadRecordError):
@@ -144,7 +144,9 @@ def _read_ranges(
     pieces, piece_indices = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read_piece, is_checked=is_checked)
     piece_contents = (
-        _read_remote(pieces, read_piece, piece_sizes.ahead) if is_remote(pieces[0].path) else map(read_piece, pieces)
+        _read_remote(pieces, read_piece, piece_sizes.max_ahead_bytes)
+        if is_remote(pieces[0].path)
+        else map(read_piece, pieces)
     )
     held_pieces: dict[int, bytes | _MissingPiece] = {}
     unread_counts = [piece.input_count for piece in pieces]
@@ -179,7 +181,7 @@ def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np
     first_row = 0
     while first_row < len(ends):
         begin = int(ends[first_row - 1]) if first_row else 0
-        stop_row = max(first_row + 1, int(np.searchsorted(ends, begin + _BLOCK_BYTES, side="right")))
+        stop_row = max(first_row + 1, int(np.searchsorted(ends, begin + _MAX_BLOCK_BYTES, side="right")))
         yield np.arange(first_row, stop_row)
         first_row = stop_row
 
@@ -237,7 +239,10 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
     breaks = _find_run_starts(order, files, offsets, sizes)
     # Each run has one piece in memory, so they share what may be held.
-    piece_bytes = min(piece_sizes.most, max(piece_sizes.least, piece_sizes.held // int(breaks.sum())))
+    piece_bytes = min(
+        piece_sizes.max_piece_bytes,
+        max(piece_sizes.min_piece_bytes, piece_sizes.max_held_bytes // int(breaks.sum())),
+    )
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes. From here on, a break is the start of a piece.
     first_inputs = np.flatnonzero(breaks)
     multiples = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
@@ -272,7 +277,7 @@ def _find_run_starts(
 ) -> npt.NDArray[np.bool_]:
     """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
 
-    A run goes on at a range whose predecessor is a range of the same file that ends at most `_GAP_BYTES` before it, and is used
+    A run goes on at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it, and is used
     before it; a run begins at each other input.
 
     Args:
@@ -286,7 +291,7 @@ def _find_run_starts(
     begins_run[1:] = (
         (files[1:] != files[:-1])
         | (gaps < 0)
-        | (gaps > _GAP_BYTES)
+        | (gaps > _MAX_GAP_BYTES)
         | (order[1:] < order[:-1])
         | (offsets[1:] == WHOLE_FILE)
         | (offsets[:-1] == WHOLE_FILE)
@@ -306,12 +311,14 @@ def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
 
 
 def _read_remote(
-    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], ahead_bytes: int
+    pieces: Sequence[_Piece], read_piece: Callable[[_Piece], bytes | _MissingPiece], max_ahead_bytes: int
 ) -> Iterator[bytes | _MissingPiece]:
     """Yield the contents of pieces of objects, in order, reading ahead."""
     # Unless a checksum proves it, a range of an object is read twice at the same time, so each piece may take two threads.
     thread_count = max(1, request_limits().read_threads // 2)
-    return (data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), thread_count, ahead_bytes))
+    return (
+        data for _, data in read_ahead(pieces, read_piece, operator.attrgetter("size"), thread_count, max_ahead_bytes)
+    )
 
 
 def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:

@@ -22,7 +22,7 @@ from tpudata.errors import BadRecordError
 from tpudata.storage import Range, folder_ranges
 
 # A block ends once it has this many pictures or objects; it is listed together.
-_BLOCK_PICTURES, _BLOCK_OBJECTS = 1000, 20_000
+_MAX_BLOCK_PICTURES, _MAX_BLOCK_OBJECTS = 1000, 20_000
 
 
 class AnnotatedPicture(NamedTuple):
@@ -59,14 +59,14 @@ class AnnotationFacts:
     Attributes:
         contents: values and classes that the annotations have.
         files: by index of the file, its path and its number of blocks.
-        digests: high halves of the digests of the annotated pictures' keys, uint64 [n] as bytes; bad annotations count, too.
-        missing: a name in an annotation for which the input has no picture; empty if all have one.
+        digests: high halves of the digests of the keys of pictures with an annotation, even a bad one, uint64 [n] as bytes.
+        missing_picture: a name in an annotation for which the input has no picture; empty if all have one.
     """
 
     contents: Contents = dataclasses.field(default_factory=Contents)
     files: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     digests: bytearray = dataclasses.field(default_factory=bytearray)
-    missing: str = ""
+    missing_picture: str = ""
 
     def merge(self, other: AnnotationFacts) -> None:
         """Add the facts about other files."""
@@ -74,7 +74,7 @@ class AnnotationFacts:
         self.files.update(other.files)
         self.digests += other.digests
         # The first by name, so that the order of merging does not matter.
-        self.missing = min(filter(None, (self.missing, other.missing)), default="")
+        self.missing_picture = min(filter(None, (self.missing_picture, other.missing_picture)), default="")
 
     def add_annotated(self, keys: Sequence[str]) -> None:
         """Record that the pictures with these keys have an annotation."""
@@ -123,7 +123,10 @@ class AnnotationScan:
         return len(self._keys)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the pictures read since the last call, with indices in the file as lines; add them to `facts`."""
+        """Return the digests of the keys of the pictures read since the last call; add the keys to `facts`.
+
+        A picture's index in the file takes the place of a line number.
+        """
         lines = range(self._picture_count - len(self._keys), self._picture_count)
         rows = make_key_rows(self._keys, lines, self._file_index)
         self.facts.add_annotated(self._keys)
@@ -144,7 +147,7 @@ class AnnotationScan:
             pictures.append(picture)
             if not isinstance(picture, BadRecordError):
                 object_count += len(picture.annotation.objects)
-            if len(pictures) >= _BLOCK_PICTURES or object_count >= _BLOCK_OBJECTS:
+            if len(pictures) >= _MAX_BLOCK_PICTURES or object_count >= _MAX_BLOCK_OBJECTS:
                 yield Block.pack(pictures)
                 pictures, object_count, block_count = [], 0, block_count + 1
         if pictures:
@@ -158,7 +161,7 @@ class AnnotationScan:
             return self._make_rejection(annotation, self._find(annotation.key) if annotation.key else [])
         pictures = self._find(annotation.picture)
         if not pictures:
-            self.facts.missing = self.facts.missing or annotation.picture
+            self.facts.missing_picture = self.facts.missing_picture or annotation.picture
             return annotation.place.make_error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])

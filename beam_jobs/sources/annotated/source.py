@@ -154,7 +154,7 @@ class AnnotatedImages(ScannedSource):
         """
         annotated = facts.sort_digests()
         if not len(annotated):
-            example = f", which has no {facts.missing!r}" if facts.missing else ""
+            example = f", which has no {facts.missing_picture!r}" if facts.missing_picture else ""
             raise SourceError(
                 f"{self._annotations_path}: no annotation of a picture in {self.options.input}{example}. Check that both are of the"
                 " same dataset, and that pictures have the extensions of images."
@@ -205,10 +205,11 @@ class AnnotatedImages(ScannedSource):
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
         """
-        # Notes are recorded only while units are listed, so each unit has these.
+        # Notes count only if they are made while units are listed, so every unit makes all of them.
         for name in self.ignored_values:
             self.note(ANNOTATION_VALUES, name)
         if isinstance(unit, Range):
+            # A range of the folder, which is searched for pictures without annotation.
             yield from self._list_unannotated(unit, ignored, reject)
             return
         for picture_or_error in unit.unpack():

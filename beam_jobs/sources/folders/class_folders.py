@@ -27,7 +27,7 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entries
 
-# Number of names among which a folder is looked for if the input has files, too; it improves the message.
+# Number of names among which a folder is looked for if the input also has files; it improves the message.
 _MAX_NAMES = 10_000
 # Endings of files that hold many images and can be named by a pattern.
 _READ_BY_PATTERN = ("parquet", "tar", "zip")
@@ -117,9 +117,9 @@ class ClassFolders(Source):
             tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in subfolders)
         else:
             tops = (SplitFolder(options.input, "", ""),)
-        classes = Classes.open(source_options, integers=source_options.label_type == INT)
+        classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
         folders = [entry for top in tops for entry in (_list_subfolders(top.path) if splits else subfolders)]
-        if classes.labels is None and not classes.integers:
+        if classes.labels is None and not classes.has_integers:
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
             try:

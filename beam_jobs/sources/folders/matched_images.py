@@ -36,7 +36,7 @@ class MatchedFolder(NamedTuple):
     Attributes:
         path: the folder.
         below: its path below the pattern's fixed folder, with a slash at the end, or empty.
-        deep: whether files in the folders below it are compared, too.
+        deep: whether files in the folders below it are also compared.
     """
 
     path: str
@@ -106,17 +106,17 @@ class MatchedImages(ClassifiedSource):
         )
         path_labels = PathLabels.find(source_options, paths)
         if path_labels is None:
-            labelled = not source_options.unlabelled
-            classes = Classes.open(source_options, integers=source_options.label_type == INT)
-            source = cls(options, fixed, parts, classes, has_classes=labelled, folder_classes=labelled)
+            has_classes = not source_options.unlabelled
+            classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
+            source = cls(options, fixed, parts, classes, has_classes=has_classes, folder_classes=has_classes)
         else:
-            labelled = path_labels.has_classes
+            has_classes = path_labels.has_classes
             source = cls(
                 options,
                 fixed,
                 parts,
                 path_labels.classes,
-                has_classes=labelled,
+                has_classes=has_classes,
                 path_labels=path_labels,
                 folder_classes=False,
             )
@@ -128,7 +128,7 @@ class MatchedImages(ClassifiedSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The columns in paths."""
+        """The extra features whose values `--label-from` takes from the paths; empty without the flag."""
         return () if self.path_labels is None else self.path_labels.features
 
     def _find_split(self, key: str) -> str:
@@ -195,7 +195,7 @@ class MatchedImages(ClassifiedSource):
                     try:
                         labels = (self.classes.resolve(find_class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
-                        # `last_folder` stays, so the other files of this folder are rejected, too.
+                        # `last_folder` stays, so the other files of this folder are also rejected.
                         reject(add_key(error, key))
                         continue
                 last_folder, split = folder, self._find_split(key)

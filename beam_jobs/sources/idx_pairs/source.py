@@ -131,9 +131,9 @@ class IdxPairs(ClassifiedSource):
         runs: list[IdxUnit] = []
         for pair in pairs:
             runs.extend(_cut_runs(pair._replace(split="") if options.split else pair))
-        classes, labelled = Classes.open(source_options, integers=True), not source_options.unlabelled
+        classes, has_classes = Classes.open(source_options, has_integers=True), not source_options.unlabelled
         named_splits = frozenset() if options.split else frozenset(splits)
-        return cls(options, tuple(runs), classes, labelled, named_splits=named_splits)
+        return cls(options, tuple(runs), classes, has_classes, named_splits=named_splits)
 
     def parts(self) -> Sequence[IdxUnit]:
         """Return the runs of images."""
@@ -146,7 +146,7 @@ class IdxPairs(ClassifiedSource):
         return (part,)
 
     def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to every image of a run; its bytes are `Pixels`."""
+        """Yield a reference, with the payload `Pixels`, to every image of a run."""
         del ignored
         # Bytes of an image.
         size = math.prod(unit.shape)

@@ -111,7 +111,7 @@ class MatFile(ImageSet):
         # Format of a label: `numbers` is the code of the labels' type in the file, such as 9 for double.
         number_format = f"{self.labels.order}{_STRUCT_FORMATS[self.labels.numbers]}"
         for index, label in enumerate(read_numbers(self.labels.open(self.path), number_format, count)):
-            # False for NaN and infinity, too, for which int() below would raise.
+            # Also False for NaN and infinity, for which int() below would raise.
             if not float(label).is_integer():
                 raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
             digit = 0 if label == _LABEL_OF_ZERO else int(label)

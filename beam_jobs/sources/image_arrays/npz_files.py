@@ -35,6 +35,8 @@ from tpudata.errors import CorruptionError, SourceError
 _IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
 _ENDING = ".npy"
 _MAX_HEADER_BYTES = 10_000
+# Signs without a number, such as `--`, `-[` or `**`.
+_NESTED_SIGNS = re.compile(rb"[-+~*][-+~*\[]")
 _MAX_NUMBERS = 2**63 - 1
 _PIECE_BYTES = 1 << 20
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -219,8 +221,10 @@ def _list_arrays(path: str) -> list[_Array]:
                     raise ValueError(f"a size below 0 in the shape {shape}")
                 if math.prod(shape) > _MAX_NUMBERS:
                     raise ValueError("a shape with more numbers than a file can have")
-            # numpy evaluates a header as Python, so a damaged one raises any error, such as SyntaxError or MemoryError.
+            # numpy evaluates a header as Python, so a damaged one raises any error; MemoryError if it nests signs by the thousand.
             except Exception as error:
+                if isinstance(error, MemoryError) and not _NESTED_SIGNS.search(start.getvalue()):
+                    raise
                 raise CorruptionError(path, offset, f"{member.filename} is not an array: {one_line(error)}") from None
             header_bytes, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
             size = header_bytes + math.prod(shape) * dtype.itemsize

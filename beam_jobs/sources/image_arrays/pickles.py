@@ -123,8 +123,8 @@ class _PickleReader:
             raise ValueError("the file ends")
         return data
 
-    def _read_number(self, form: str) -> int:
-        number: int = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+    def _read_number(self, number_format: str) -> int:
+        number: int = struct.unpack(number_format, self._take(struct.calcsize(number_format)))[0]
         return number
 
     def _read_line(self) -> str:
@@ -137,12 +137,12 @@ class _PickleReader:
     def _push(self, value: Any) -> None:
         self._stack.append(value)
 
-    def _push_bytes(self, form: str, *, is_text: bool = False) -> None:
+    def _push_bytes(self, size_format: str, *, is_text: bool = False) -> None:
         """Push bytes or a string whose size precedes them; if they are long, push only their place in the file.
 
-        `form` is the format of the size, in the notation of `struct`.
+        `size_format` is the format of the size, in the notation of `struct`.
         """
-        size = self._read_number(form)
+        size = self._read_number(size_format)
         start = self._file.tell()
         if not 0 <= size <= self._size - start:
             raise ValueError("the file ends inside a text")

@@ -68,17 +68,18 @@ def read_pieces(path: str, start: int, size: int) -> Iterator[bytes]:
         start += len(piece)
 
 
-def read_numbers(reader: PieceReader, form: str, count: int) -> Iterator[Any]:
+def read_numbers(reader: PieceReader, number_format: str, count: int) -> Iterator[Any]:
     """Yield the next `count` numbers of a reader.
 
     Args:
         reader: reader positioned at the first number.
-        form: format of one number with its byte order, in the notation of `struct`.
+        number_format: format of one number with its byte order, in the notation of `struct`.
         count: how many numbers to read; CorruptionError if the reader has fewer.
     """
     # In batches, since a header may claim billions of numbers.
-    size, batch_size = struct.calcsize(form), 1 << 16
+    size, batch_size = struct.calcsize(number_format), 1 << 16
     for first in range(0, count, batch_size):
         yield from (
-            number for (number,) in struct.iter_unpack(form, reader.take(size * min(batch_size, count - first)))
+            number
+            for (number,) in struct.iter_unpack(number_format, reader.take(size * min(batch_size, count - first)))
         )

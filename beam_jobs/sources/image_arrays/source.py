@@ -114,12 +114,12 @@ class ImageArrays(ClassifiedSource):
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
-        class_kinds = {(image_set.several_labels, image_set.features) for image_set in sets}
-        if len(class_kinds) > 1:
+        several_labels, features = sets[0].several_labels, sets[0].features
+        other = next((one for one in sets if (one.several_labels, one.features) != (several_labels, features)), None)
+        if other is not None:
             raise SourceError(
-                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {sets[-1].name}. Convert them apart."
+                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {other.name}. Convert them apart."
             )
-        ((several_labels, features),) = class_kinds
         has_classes = not source_options.unlabelled
         return cls(
             options,
@@ -141,7 +141,7 @@ class ImageArrays(ClassifiedSource):
         return (part,)
 
     def references(self, unit: ImageSet, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference to every image of a set; its bytes are `Pixels`."""
+        """Yield a reference, with the payload `Pixels`, to every image of a set."""
         del ignored
         payload = unit.payload
         height, width, channels = payload.image_shape()
@@ -202,5 +202,5 @@ def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
             )
         if paths_by_names:
             ((names, path),) = paths_by_names.items()
-            return Classes(Labels(names), path, integers=True, comes_from_metadata=True)
-    return Classes.open(options, integers=True)
+            return Classes(Labels(names), path, has_integers=True, comes_from_metadata=True)
+    return Classes.open(options, has_integers=True)

@@ -22,28 +22,28 @@ _PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
 
 
 def open_with_arguments(
-    name: str, source_class: type[Source], texts: Mapping[str, str], options: Mapping[str, Any]
+    name: str, source_class: type[Source], values: Mapping[str, str], options: Mapping[str, Any]
 ) -> Source:
     """Open a source of an installed package with its own arguments.
 
     Args:
         name: name of the source.
         source_class: class of the source, a dataclass.
-        texts: the arguments by name, as strings.
+        values: values of the arguments by name, as strings.
         options: options of the conversion by the name of the field that gets them, if the class has it.
 
     Raises:
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is not a source.
     """
     fields, hints = find_argument_fields(source_class), _read_type_hints(source_class)
-    unknown_argument = next((argument for argument in texts if argument not in fields), None)
+    unknown_argument = next((argument for argument in values if argument not in fields), None)
     if unknown_argument is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
         raise UsageError(
             f"--source-arg {unknown_argument}: --source={name} has no such argument (expected {expected})"
             f"{suggestion(unknown_argument, list(fields))}"
         )
-    arguments = {argument: _parse(argument, text, hints[argument], name) for argument, text in texts.items()}
+    arguments = {argument: _parse(argument, value, hints[argument], name) for argument, value in values.items()}
     missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in arguments]
     if missing:
         raise UsageError(

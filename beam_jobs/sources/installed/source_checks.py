@@ -5,7 +5,6 @@ The functions below call a source's methods for parts, units and references, and
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,9 @@ from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
 from beam_jobs.references.payload import Payload
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject
-from beam_jobs.sources.source import Source
+from beam_jobs.sources.source import Source, SourcePart, SourceUnit
+from tpudata.checks import format_bound, is_integer
+from tpudata.error_text.values import format_value
 from tpudata.errors import BadRecordError, UsageError
 from tpudata.format import Feature
 
@@ -28,13 +29,18 @@ _BOOLEAN_ATTRIBUTES = (
     "takes_label_type",
     "takes_label_from",
 )
-# Types of fields of a Reference.
+_MAX_CRC32, _MAX_INT64 = 2**32 - 1, 2**63 - 1
+# Least and largest value of the integers of a Reference.
+_FIELD_RANGES: Mapping[str, tuple[int, int]] = {
+    "offset": (-_MAX_INT64, _MAX_INT64),
+    "size": (0, _MAX_INT64),
+    "crc32": (0, _MAX_CRC32),
+}
+# Types of other fields of a Reference.
 _FIELD_TYPES: Mapping[str, type] = {
     "key": str,
     "split": str,
     "path": str,
-    "offset": numbers.Integral,
-    "size": numbers.Integral,
     "payload": Payload,
     "features": Mapping,
     "data": bytes,
@@ -58,18 +64,18 @@ def check_attributes(source: Source) -> None:
         raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}")
 
 
-def list_parts(source: Source) -> Iterable[Any]:
+def list_parts(source: Source) -> Iterable[SourcePart]:
     """Return the parts of a source; UsageError if its method does not return an iterable."""
     return _require_iterable(source, "parts", source.parts())
 
 
-def list_units(source: Source, part: Any, ignored: list[str]) -> Iterable[Any]:
+def list_units(source: Source, part: SourcePart, ignored: list[str]) -> Iterable[SourceUnit]:
     """Return the units of a part, see `Source.units`; UsageError if the method does not return an iterable."""
     return _require_iterable(source, "units", source.units(part, ignored))
 
 
 def list_references(
-    source: Source, unit: Any, ignored: list[str], reject: Reject, *, stores_classes: bool = True
+    source: Source, unit: SourceUnit, ignored: list[str], reject: Reject, *, stores_classes: bool = True
 ) -> Iterator[Reference]:
     """Yield the references of a unit, see `Source.references`; reject references without a class or with an invalid one.
 
@@ -110,7 +116,7 @@ class _ReferenceCheck:
     Args:
         source: source of the unit.
         method_name: name of the source's method, which begins the messages.
-        stores_classes: as for `list_references`.
+        stores_classes: whether records store classes; otherwise a reference is not rejected for its class.
     """
 
     def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:
@@ -129,8 +135,8 @@ class _ReferenceCheck:
         """Return whether a reference is so similar to earlier references that it needs no other check."""
         if type(reference) is not Reference:
             return False
-        # Neither this method nor `_check_types` checks the fields `crc32` and `spool`.
-        key, split, labels, path, offset, size, payload, _, features, data, _ = reference
+        # Neither this method nor `_check_types` checks the field `spool`, which `make_reference` does not take.
+        key, split, labels, path, offset, size, payload, crc32, features, data, _ = reference
         try:
             has_checked_labels = labels in self._labels
         except TypeError:
@@ -141,14 +147,18 @@ class _ReferenceCheck:
             and payload is self._payload
             and type(key) is type(split) is type(path) is str
             and type(offset) is type(size) is int
+            and abs(offset) <= _MAX_INT64
+            and 0 <= size <= _MAX_INT64
+            and (crc32 is None or (type(crc32) is int and 0 <= crc32 <= _MAX_CRC32))
             and type(data) is bytes
             and (features is NO_FEATURES or (type(features) is dict and features.keys() <= self._names))
         )
 
     def find_reason(self, reference: Any) -> str | None:
-        """Return why to reject a reference; None for a valid one.
+        """Return why to reject a reference; None for a valid one, whose labels and payload are remembered for `is_usual`.
 
-        Raises UsageError as `list_references` does; remembers the labels and the payload of valid references for `is_usual`.
+        Raises:
+            UsageError: the object is not a reference, or it has classes or features that the source's attributes do not declare.
         """
         _check_types(reference, self._method_name)
         labels, features = reference.labels, reference.features
@@ -189,7 +199,7 @@ def _require_iterable(source: Source, method: str, returned: Any) -> Iterable[An
 
 
 def _check_types(reference: Any, method_name: str) -> None:
-    """Raise UsageError if an object is not a reference, or a field has another type.
+    """Raise UsageError if an object is not a reference, or a field has another type or is out of range.
 
     Packing it would fail later, with an error that does not name the source.
     """
@@ -202,11 +212,17 @@ def _check_types(reference: Any, method_name: str) -> None:
         raise UsageError(
             f"{method_name}: the labels of {reference.key!r} are of another type (got {labels!r}, expected a tuple of str). {_FIX}"
         )
+    for name, (least, most) in _FIELD_RANGES.items():
+        value = getattr(reference, name)
+        if not is_integer(value, least, most) and not (name == "crc32" and value is None):
+            raise UsageError(
+                f"{method_name}: the {name} of {reference.key!r} is invalid (got {format_value(value)}, expected an integer"
+                f" from {least} to {format_bound(most)}). {_FIX}"
+            )
     for name, field_type in _FIELD_TYPES.items():
         value = getattr(reference, name)
         if not isinstance(value, field_type):
-            expected = "int" if field_type is numbers.Integral else field_type.__name__
             raise UsageError(
                 f"{method_name}: the {name} of {reference.key!r} is of another type (got {type(value).__name__}, expected"
-                f" {expected}). {_FIX}"
+                f" {field_type.__name__}). {_FIX}"
             )

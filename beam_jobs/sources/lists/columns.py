@@ -29,8 +29,11 @@ from beam_jobs.values.column_kinds import (
     find_kind_of_text,
     fits_int64,
     float32_problem,
+    get_item_kind,
     parse_float,
+    text_fits_int64,
 )
+from tpudata.error_text.values import format_value
 from tpudata.errors import SourceError, UsageError
 from tpudata.format import Feature
 from tpudata.json_values import abbreviate_json
@@ -44,7 +47,7 @@ _INT_RANK, _FLOAT_RANK, _STR_RANK = range(len(_KINDS))
 # Kinds of lists whose items are of `_KINDS`, in the same order.
 _KINDS_OF_LISTS = tuple(LIST_KINDS)
 # Characters of an integer that is compared exactly: the largest float32 has 39 digits, and there may be a sign.
-_MAX_EXACT_DIGITS = 40
+_MAX_EXACT_CHARACTERS = 40
 # kind, dtype and encoding of a feature, by the kind of its column or of the items of its lists.
 _FEATURE_TYPES: Mapping[str, tuple[str, str, str | None]] = {
     INT: ("int64", "int64", None),
@@ -64,40 +67,40 @@ LISTED_IMAGE = ListedImage()
 
 
 @dataclasses.dataclass
-class Column:
+class ExtraColumnFacts:
     """Facts about one extra column in some rows.
 
     Attributes:
-        widest: rank of the widest value or item; None if all are missing.
-        missing: the first row without a value, or None.
-        inexact: the first row with a number that float32 would change, and a description of the number; or None.
-        scalar: the first row with a value that is not a list, or None.
-        listed: the first row with a list, or None.
+        widest_rank: rank of the widest value or item; None if all are missing.
+        first_missing: the first row without a value; None if all rows have one.
+        first_inexact: the first row with a number that float32 would change, and a description of the number; None without one.
+        first_scalar: the first row with a value that is not a list; None without one.
+        first_list: the first row with a list; None without one.
     """
 
-    widest: int | None = None
-    missing: RowPlace | None = None
-    inexact: tuple[RowPlace, str] | None = None
-    scalar: RowPlace | None = None
-    listed: RowPlace | None = None
+    widest_rank: int | None = None
+    first_missing: RowPlace | None = None
+    first_inexact: tuple[RowPlace, str] | None = None
+    first_scalar: RowPlace | None = None
+    first_list: RowPlace | None = None
 
-    def merge(self, other: Column) -> Column:
+    def merge(self, other: ExtraColumnFacts) -> ExtraColumnFacts:
         """Return the facts about the rows of this column and of `other`."""
-        ranks = [column.widest for column in (self, other) if column.widest is not None]
-        return Column(
-            widest=max(ranks, default=None),
-            missing=find_earliest(self.missing, other.missing),
-            inexact=find_earliest(self.inexact, other.inexact),
-            scalar=find_earliest(self.scalar, other.scalar),
-            listed=find_earliest(self.listed, other.listed),
+        ranks = [column.widest_rank for column in (self, other) if column.widest_rank is not None]
+        return ExtraColumnFacts(
+            widest_rank=max(ranks, default=None),
+            first_missing=find_earliest(self.first_missing, other.first_missing),
+            first_inexact=find_earliest(self.first_inexact, other.first_inexact),
+            first_scalar=find_earliest(self.first_scalar, other.first_scalar),
+            first_list=find_earliest(self.first_list, other.first_list),
         )
 
-    def add(self, value: Any, *, typed: bool, place: RowPlace, name: str) -> None:
+    def add(self, value: Any, *, has_types: bool, place: RowPlace, name: str) -> None:
         """Update the facts with one value.
 
         Args:
             value: the value; None or an empty string if it is missing.
-            typed: whether a string is a `str` even if it looks like a number.
+            has_types: whether values have types, as in JSONL; then a string is a `str` even if it looks like a number.
             place: row of the value.
             name: name of the column, for messages.
 
@@ -105,7 +108,7 @@ class Column:
             SourceError: the value is neither a scalar nor a list of scalars, or an integer does not fit int64.
         """
         if isinstance(value, list):
-            self.listed = self.listed or place
+            self.first_list = self.first_list or place
             if None in value:
                 raise SourceError(
                     f"{place}: column {name!r} has a list whose item {value.index(None)} is null. Remove it."
@@ -113,38 +116,41 @@ class Column:
             elements = value
         else:
             if value is None or value == "":
-                self.missing = self.missing or place
+                self.first_missing = self.first_missing or place
                 return
-            self.scalar = self.scalar or place
+            self.first_scalar = self.first_scalar or place
             elements = [value]
         # An empty list fits every kind, so it counts as the narrowest.
         rank = max(
-            (_find_rank(element, typed=typed, place=place, name=name) for element in elements), default=_INT_RANK
+            (_find_rank(element, has_types=has_types, place=place, name=name) for element in elements),
+            default=_INT_RANK,
         )
-        self.widest = max(self.widest or _INT_RANK, rank)
-        if self.inexact is None and rank != _STR_RANK:
-            self.inexact = next(filter(None, (_find_inexact(element, place, name) for element in elements)), None)
+        self.widest_rank = max(self.widest_rank or _INT_RANK, rank)
+        if self.first_inexact is None and rank != _STR_RANK:
+            self.first_inexact = next(filter(None, (_find_inexact(element, place, name) for element in elements)), None)
 
 
 @dataclasses.dataclass
 class ColumnFacts:
-    """Facts about the extra columns in some rows; facts about other rows can be merged, in any order.
+    """Facts about all extra columns in some rows; facts about other rows can be merged, in any order.
 
     Attributes:
         columns: facts about each column, by name.
-        first: the first row; None before any.
+        first_row: the first row; None before any.
     """
 
-    columns: dict[str, Column] = dataclasses.field(default_factory=dict)
-    first: RowPlace | None = None
+    columns: dict[str, ExtraColumnFacts] = dataclasses.field(default_factory=dict)
+    first_row: RowPlace | None = None
 
     def merge(self, other: ColumnFacts) -> None:
         """Update these facts with those about other rows."""
         for name in sorted(self.columns.keys() | other.columns.keys()):
             # A column that one side lacks is missing from that side's first row on.
-            column = self.columns.get(name) or Column(missing=self.first)
-            self.columns[name] = column.merge(other.columns.get(name) or Column(missing=other.first))
-        self.first = find_earliest(self.first, other.first)
+            column = self.columns.get(name) or ExtraColumnFacts(first_missing=self.first_row)
+            self.columns[name] = column.merge(
+                other.columns.get(name) or ExtraColumnFacts(first_missing=other.first_row)
+            )
+        self.first_row = find_earliest(self.first_row, other.first_row)
 
     def find_kinds(self, declared: Mapping[str, ColumnKind]) -> dict[str, ColumnKind]:
         """Return the kinds by column, sorted by name.
@@ -171,23 +177,24 @@ class ColumnReader:
     Args:
         declared: kinds by column, which their values must fit.
         roles: columns that are not features.
-        typed: whether values have types, as in JSONL; otherwise kinds are inferred from text.
+        has_types: whether values have types, as in JSONL; otherwise kinds are inferred from text.
 
     Attributes:
         facts: facts about the rows so far.
     """
 
-    def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, typed: bool) -> None:
+    def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, has_types: bool) -> None:
         self.facts = ColumnFacts()
         self._declared = declared
-        self._typed = typed
+        self._has_types = has_types
         self._roles = (roles.path, roles.label, roles.split)
 
     def add(self, values: Mapping[str, Any], place: RowPlace) -> None:
         """Update the facts with one row.
 
         Raises:
-            SourceError: a column's name is not Unicode, or a value is of an unsupported type or does not fit its declared kind.
+            SourceError: a column's name is empty or not Unicode, or a value is of an unsupported type or does not fit its declared
+                kind.
         """
         columns = self.facts.columns
         for name in values.keys() - columns.keys():
@@ -196,34 +203,35 @@ class ColumnReader:
                     f"{place}: column {name!r} is not Unicode, which a feature's name must be. Rename it."
                 )
             if name not in self._roles:
+                if not name:
+                    raise SourceError(f"{place}: a column has no name, which a feature needs. Give it one.")
                 # Missing from the list's first row on.
-                columns[name] = Column(missing=self.facts.first)
-        self.facts.first = self.facts.first or place
+                columns[name] = ExtraColumnFacts(first_missing=self.facts.first_row)
+        self.facts.first_row = self.facts.first_row or place
         for name, column in columns.items():
-            column.add(values.get(name), typed=self._typed, place=place, name=name)
+            column.add(values.get(name), has_types=self._has_types, place=place, name=name)
         for name, declared in self._declared.items():
             # `ColumnFacts.find_kinds` reports a CSV list that lacks the column.
-            if name in values or self._typed:
+            if name in values or self._has_types:
                 _check_declared(values.get(name), declared, name, place)
 
 
-def _infer_kind(name: str, column: Column) -> ColumnKind:
+def _infer_kind(name: str, column: ExtraColumnFacts) -> ColumnKind:
     """Return the kind of a column from its facts; SourceError if no kind stores all of its values unchanged."""
-    # `listed` is the place of the first row with a list, `scalar` that of the first row with a scalar.
-    if column.listed is not None and column.scalar is not None:
+    if column.first_list is not None and column.first_scalar is not None:
         raise SourceError(
-            f"{column.listed}: column {name!r} is a list, and at {column.scalar} it is not. Write lists in all rows, or pass"
-            f" --column-types {name}=str to store text."
+            f"{column.first_list}: column {name!r} is a list, and at {column.first_scalar} it is not. Write lists in all rows, or"
+            f" pass --column-types {name}=str to store text."
         )
-    kinds = _KINDS if column.listed is None else _KINDS_OF_LISTS
-    kind = STR if column.widest is None else kinds[column.widest]
-    if kind == INT and column.missing is not None:
+    kinds = _KINDS if column.first_list is None else _KINDS_OF_LISTS
+    kind = STR if column.widest_rank is None else kinds[column.widest_rank]
+    if kind == INT and column.first_missing is not None:
         raise SourceError(
-            f"{column.missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
+            f"{column.first_missing}: column {name!r} has no value, and its values are whole numbers. Pass --column-types"
             f" {name}=int=0 to store 0 there (or another number), {name}=float for NaN, or {name}=str for text."
         )
-    if column.widest == _FLOAT_RANK and column.inexact is not None:
-        place, problem = column.inexact
+    if column.widest_rank == _FLOAT_RANK and column.first_inexact is not None:
+        place, problem = column.first_inexact
         raise SourceError(
             f"{place}: {problem}, as the column has fractions too. Pass --column-types {name}=str to store text, or"
             f" {name}=float32 to round."
@@ -236,45 +244,53 @@ def make_features(kinds: Mapping[str, ColumnKind]) -> tuple[Feature, ...]:
     return tuple(_make_feature(name, column_kind.kind) for name, column_kind in kinds.items())
 
 
-def _make_feature(name: str, column_kind: str) -> Feature:
-    kind, dtype, encoding = _FEATURE_TYPES[LIST_KINDS.get(column_kind, column_kind)]
-    return Feature(name, kind, dtype, (None,) if column_kind in LIST_KINDS else (), encoding)
+def _make_feature(name: str, kind: str) -> Feature:
+    """Return the feature of a column of a kind, such as `int` or `ints`."""
+    example_list, dtype, encoding = _FEATURE_TYPES[get_item_kind(kind)]
+    return Feature(name, example_list, dtype, (None,) if kind in LIST_KINDS else (), encoding)
 
 
 def convert_row(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> dict[str, Any]:
-    """Return the values that the extra columns store for a row, by name."""
-    return {name: _convert_value(values.get(name), kind) for name, kind in kinds.items()}
+    """Return the values that the extra columns store for a row, by name.
+
+    Args:
+        values: values of the row, by column; a column may be missing.
+        kinds: kinds of the extra columns, by name.
+    """
+    return {name: _convert_value(values.get(name), column_kind) for name, column_kind in kinds.items()}
 
 
-def _convert_value(value: Any, kind: ColumnKind) -> Any:
+def _convert_value(value: Any, column_kind: ColumnKind) -> Any:
     """Return what a column of this kind stores for a row's value."""
-    if kind.kind in LIST_KINDS:
-        element_kind = ColumnKind(LIST_KINDS[kind.kind])
-        return [_convert_value(element, element_kind) for element in value or ()]
+    if column_kind.kind in LIST_KINDS:
+        item_kind = ColumnKind(get_item_kind(column_kind.kind))
+        return [_convert_value(item, item_kind) for item in value or ()]
     if value is None or value == "":
-        if kind.missing is not None:
-            return kind.missing
+        if column_kind.missing is not None:
+            return column_kind.missing
         # Callers have rejected an int column that lacks a value and has no substitute for it.
-        return "" if kind.kind == STR else math.nan
-    if kind.kind == STR:
-        # In JSONL, a column of strings may hold numbers too; they are stored as JSON text.
+        return "" if column_kind.kind == STR else math.nan
+    if column_kind.kind == STR:
+        # In JSONL, a column of strings may also hold numbers; they are stored as JSON text.
         return value if isinstance(value, str) else json.dumps(value)
-    return int(value) if kind.kind == INT else float(value)
+    return int(value) if column_kind.kind == INT else float(value)
 
 
-def _find_rank(value: Any, *, typed: bool, place: RowPlace, name: str) -> int:
+def _find_rank(value: Any, *, has_types: bool, place: RowPlace, name: str) -> int:
     """Return the rank of the narrowest kind that fits a value: its index in `_KINDS`.
 
     Raises:
         SourceError: the value is not a scalar, or an integer does not fit int64.
     """
     if isinstance(value, str):
-        return _STR_RANK if typed or not value else _KINDS.index(find_kind_of_text(value))
+        return _STR_RANK if has_types or not value else _KINDS.index(find_kind_of_text(value))
     if isinstance(value, float):
         return _FLOAT_RANK
     if isinstance(value, int):
-        if not _fits_int64(value):
-            raise SourceError(f"{place}: column {name!r} is {value}, which does not fit int64. Write it as a string.")
+        if not fits_int64(value):
+            raise SourceError(
+                f"{place}: column {name!r} is {format_value(value)}, which does not fit int64. Write it as a string."
+            )
         return _INT_RANK
     raise SourceError(
         f"{place}: column {name!r} is {abbreviate_json(value)} (expected a number, a string, true, false or a list of these). Store"
@@ -310,23 +326,18 @@ def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace
             )
         return
     if declared.kind == INT:
-        fits = _DECLARED_INT.fullmatch(text) is not None and _fits_int64(text)
+        fits = _DECLARED_INT.fullmatch(text) is not None and text_fits_int64(text)
         problem = ""
     else:
-        number = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
+        number: int | float | None = parse_float(text) if _DECLARED_FLOAT.fullmatch(text) else None
         fits = number is not None
         # A large integer is compared as an integer, since its float64 may be rounded already.
-        is_integer = _DECLARED_INT.fullmatch(text) is not None and len(text) <= _MAX_EXACT_DIGITS
-        exact = int(text) if is_integer else number
-        problem = "" if exact is None else float32_problem(exact, rounds=declared.kind == FLOAT32)
+        if _DECLARED_INT.fullmatch(text) and len(text) <= _MAX_EXACT_CHARACTERS:
+            number = int(text)
+        problem = "" if number is None else float32_problem(number, rounds=declared.kind == FLOAT32)
     if not fits:
         raise SourceError(
             f"{row_and_column} is {value!r}; --column-types says {declared}. Fix the value, or declare it str."
         )
     if problem:
         raise SourceError(f"{row_and_column} is {text}, which {problem}. Declare it int or str, or float32 to round.")
-
-
-def _fits_int64(value: int | str) -> bool:
-    """Return whether an integer fits int64; not if it has more than 20 characters, since int() may reject a longer string."""
-    return len(str(value)) <= 20 and fits_int64(int(value))

@@ -99,7 +99,7 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
         # Split row by row until a row ends where a piece does; the pieces after it are split in bulk again.
         remaining_pieces = itertools.chain((lines,), aligned_pieces)
         for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, line_count):
-            # The end of a last line without a line end is counted one too high.
+            # `end` is one too high for a last line without a line end.
             yield cells, row_line, min(end, aligned_pieces.end)
             if end >= aligned_pieces.end:
                 line_count = row_line
@@ -154,7 +154,14 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
 
 
 def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces row by row; SourceError for an invalid row, with its line. Arguments are as for `_split_cells`."""
+    """Split pieces row by row; SourceError for an invalid row, with its line.
+
+    Args:
+        pieces: bytes that begin after the end of a row, in pieces of any size.
+        form: rules for reading the rows.
+        offset: offset of the first piece in the file.
+        line: number of lines before the first piece.
+    """
     spans = line_spans(pieces, offset, MAX_ROW_BYTES)
     rows = locate_rows(
         spans,
@@ -162,7 +169,6 @@ def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line:
         MAX_ROW_BYTES,
         form.path,
         is_raw=form.is_raw,
-        has_empty_rows=True,
         fix="Check its line ends.",
     )
     for span, last_line, end in rows:

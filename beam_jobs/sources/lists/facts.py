@@ -21,22 +21,25 @@ class ListFacts:
     Attributes:
         lists: by index of the list, its path and its number of blocks.
         columns: facts about the extra columns.
-        names: by class name, the first row that has it.
+        class_places: by class name, the first row that has it.
         has_several_labels: whether a row may have any number of labels.
-        splits: by name in the column of splits, the first row that has it.
+        split_places: by name in the column of splits, the first row that has it.
     """
 
     lists: dict[int, tuple[str, int]] = dataclasses.field(default_factory=dict)
     columns: ColumnFacts = dataclasses.field(default_factory=ColumnFacts)
-    names: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
+    class_places: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
     has_several_labels: bool = False
-    splits: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
+    split_places: dict[str, RowPlace] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: ListFacts) -> None:
         """Add the facts about other lists."""
         self.lists.update(other.lists)
         self.columns.merge(other.columns)
-        for first_rows, other_rows in ((self.names, other.names), (self.splits, other.splits)):
+        for first_rows, other_rows in (
+            (self.class_places, other.class_places),
+            (self.split_places, other.split_places),
+        ):
             for name, place in other_rows.items():
                 first_rows[name] = min(place, first_rows.get(name, place))
         self.has_several_labels |= other.has_several_labels
@@ -48,7 +51,7 @@ class ListFacts:
     def check_splits(self) -> None:
         """Raise SourceError if rows write one split in two ways; the message names the first row of each."""
         first_spellings: dict[str, tuple[RowPlace, str]] = {}
-        for place, spelling in sorted((place, spelling) for spelling, place in self.splits.items()):
+        for place, spelling in sorted((place, spelling) for spelling, place in self.split_places.items()):
             split = find_listed_split(spelling)
             first_place, first_spelling = first_spellings.setdefault(split, (place, spelling))
             # `Train` and `train` are one spelling; `train` and `training` are two.
@@ -58,8 +61,8 @@ class ListFacts:
                     " them, or name the splits otherwise."
                 )
 
-    def infer_integers(self, label_type: str | None) -> bool:
-        """Decide whether the labels are whole numbers that stand for themselves; return True if they are.
+    def has_integer_labels(self, label_type: str | None) -> bool:
+        """Return whether the labels are whole numbers that stand for themselves.
 
         Args:
             label_type: `"int"` or `"str"` if it is declared, else None.
@@ -70,11 +73,13 @@ class ListFacts:
         """
         if label_type is not None:
             return label_type == INT
-        if not any(map(is_number_label, self.names)):
+        if not any(map(is_number_label, self.class_places)):
             return False
 
         def find_first(*, is_integer: bool) -> tuple[RowPlace, str] | None:
-            labels = ((place, name) for name, place in self.names.items() if is_integer_label(name) == is_integer)
+            labels = (
+                (place, name) for name, place in self.class_places.items() if is_integer_label(name) == is_integer
+            )
             return min(labels, default=None)
 
         first_other, first_integer = find_first(is_integer=False), find_first(is_integer=True)
@@ -87,21 +92,21 @@ class ListFacts:
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 
-    def make_labels(self, integers: bool, are_all: bool) -> Labels:
+    def make_labels(self, are_integers: bool, are_all: bool) -> Labels:
         """Return the classes: names in sorted order, or whole numbers up to the largest.
 
         Args:
-            integers: whether the labels are whole numbers that stand for themselves.
+            are_integers: whether the labels are whole numbers that stand for themselves.
             are_all: whether the lists have all labels of the dataset, so that whole numbers are checked with `check_classes`.
 
         Raises:
             SourceError: `check_classes` rejects the whole numbers; the message names the row of the largest label.
         """
-        if not integers:
-            return Labels(tuple(sorted(self.names)))
+        if not are_integers:
+            return Labels(tuple(sorted(self.class_places)))
         # Other names are rejected when their rows are listed.
-        numbers = [name for name in self.names if is_integer_label(name) and not is_too_large(name)]
+        numbers = [name for name in self.class_places if is_integer_label(name) and not is_too_large(name)]
         if numbers and are_all:
             largest = max(numbers, key=int)
-            check_classes(int(largest), len(numbers), str(self.names[largest]))
+            check_classes(int(largest), len(numbers), str(self.class_places[largest]))
         return make_integer_labels(numbers)

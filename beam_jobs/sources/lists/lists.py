@@ -49,14 +49,14 @@ class ListSchema(NamedTuple):
     Attributes:
         kinds: name and kind of each extra column.
         labels: the classes; None before the scan, and without a column of labels.
-        integers: whether labels are whole numbers: the labels themselves or, with a file of names, the indices of its lines.
-        several: whether a row may have any number of labels.
+        has_integer_labels: whether labels are whole numbers: labels themselves or, with a file of names, indices of its lines.
+        has_several_labels: whether a row may have any number of labels.
     """
 
     kinds: tuple[tuple[str, ColumnKind], ...] = ()
     labels: Labels | None = None
-    integers: bool = False
-    several: bool = False
+    has_integer_labels: bool = False
+    has_several_labels: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Lists(ScannedSource):
         files: the lists; all have the same columns of path, label and split.
         splits: splits that the names of the lists stand for, unless there is a column of splits.
         first_path: path of the first list.
-        typed: whether values have types, as in JSONL.
+        has_types: whether values have types, as in JSONL.
         roles: columns of path, label and split.
         classes: mapping from labels to class names.
         schema: schema of all lists, once they are scanned.
@@ -83,7 +83,7 @@ class Lists(ScannedSource):
     files: InputFiles
     splits: NamedSplits
     first_path: str
-    typed: bool
+    has_types: bool
     roles: Roles
     classes: Classes
     schema: ListSchema
@@ -117,8 +117,8 @@ class Lists(ScannedSource):
         if roles.split is not None:
             reject_split_flag(options, f"{first_path} has splits already, in its column {roles.split!r}")
         # Values of JSON have types; the cells of CSV, which has a header, are strings.
-        typed = not file.columns
-        if typed and source_options.label_separator is not None:
+        has_types = not file.columns
+        if has_types and source_options.label_separator is not None:
             raise UsageError(
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
@@ -126,8 +126,8 @@ class Lists(ScannedSource):
         names = [name for _, name in first_files] if roles.split is None else []
         splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
         classes = Classes.open(source_options)
-        schema = ListSchema(several=source_options.label_separator is not None)
-        return cls(options, source_options, files, splits, first_path, typed, roles, classes, schema)
+        schema = ListSchema(has_several_labels=source_options.label_separator is not None)
+        return cls(options, source_options, files, splits, first_path, has_types, roles, classes, schema)
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -142,7 +142,7 @@ class Lists(ScannedSource):
     @property
     def several_labels(self) -> bool:
         """Whether a row may have any number of labels."""
-        return self.schema.several
+        return self.schema.has_several_labels
 
     @property
     def labels(self) -> Labels | None:
@@ -187,9 +187,9 @@ class Lists(ScannedSource):
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
         # CSV has columns in a header and no types, JSON the reverse: the two values differ if the list has the first list's format.
-        if bool(file.columns) == self.typed:
+        if bool(file.columns) == self.has_types:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
-        reader = ColumnReader(self.source_options.column_kinds, self.roles, self.typed)
+        reader = ColumnReader(self.source_options.column_kinds, self.roles, self.has_types)
         separator = self.source_options.label_separator
         return ListScan(file, index, self.roles, reader, separator, self.block_bytes)
 
@@ -207,21 +207,21 @@ class Lists(ScannedSource):
         facts.check_splits()
         source_options = self.source_options
         if source_options.labels_file is None:
-            integers = facts.infer_integers(source_options.label_type)
+            has_integers = facts.has_integer_labels(source_options.label_type)
             # The dataset to append to may have other labels.
             are_all_labels = not self.options.append
         else:
             # Labels are not checked here: the listing rejects labels that the file does not have.
-            integers = all(map(is_integer_label, facts.names))
+            has_integers = all(map(is_integer_label, facts.class_places))
             are_all_labels = False
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
         labels = None
         if self.roles.label is not None:
-            labels = facts.make_labels(integers, are_all=are_all_labels)
+            labels = facts.make_labels(has_integers, are_all=are_all_labels)
         return dataclasses.replace(
             self,
-            classes=dataclasses.replace(self.classes, integers=integers),
-            schema=ListSchema(kinds, labels, integers, facts.has_several_labels),
+            classes=dataclasses.replace(self.classes, has_integers=has_integers),
+            schema=ListSchema(kinds, labels, has_integers, facts.has_several_labels),
             blocks=None if blocks is None else tuple(blocks),
         )
 
@@ -229,7 +229,7 @@ class Lists(ScannedSource):
         """Return the error of two rows with the same path, which is read again; the path is '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
-        # Rows of a JSON array may share a line, so the digest is compared, too.
+        # Rows of a JSON array may share a line, so the digest is also compared.
         digest, key = (repeat.high, repeat.low), ""
         with detect_list(path, self.source_options).open() as (_, rows):
             for row in rows:

@@ -20,8 +20,8 @@ class Roles:
 
     Attributes:
         path: column of the paths.
-        label: column of the classes, or None.
-        split: column of the splits, or None.
+        label: column of the classes; None without one, and with `--unlabelled`.
+        split: column of the splits; None without one.
     """
 
     path: str
@@ -59,7 +59,7 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
 
     Args:
         names: names of the list's columns.
-        requested: the column that an option names, or None.
+        requested: the column that an option names; None without the option.
         usual: the usual names, in lower case.
         flag: flag of that option, for messages.
         source: path of the list, for messages.

@@ -36,7 +36,7 @@ class ListScan:
         list_index: index of the list among all.
         roles: columns of path, label and split.
         reader: reader of the extra columns.
-        separator: string between several labels in a CSV cell, or None.
+        separator: string between several labels in a CSV cell; None if a cell is a single label.
         block_bytes: size from which a block ends at the end of a row.
 
     Attributes:
@@ -70,7 +70,7 @@ class ListScan:
         return len(self._paths)
 
     def take_rows(self) -> KeyRows:
-        """Return the keys of the rows read since the last call, with their lines."""
+        """Return the digests of the keys (the paths) of the rows read since the last call, each with its list and line."""
         rows = make_key_rows(self._paths, self._lines, self._list_index)
         self._paths.clear()
         self._lines.clear()
@@ -108,16 +108,16 @@ class ListScan:
                 raise SourceError(
                     f"{origin}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
                 )
-            self.facts.splits.setdefault(split, place)
+            self.facts.split_places.setdefault(split, place)
         # The listing rejects a row without path or label, where it may be skipped.
         with contextlib.suppress(BadRecordError):
             path = parse_path(row, self._roles, origin)
             self._paths.append(path)
             self._lines.append(row.line)
-            names, several = parse_labels(row, self._roles, self._separator, origin)
+            names, may_be_several = parse_labels(row, self._roles, self._separator, origin)
             for name in filter(is_class_name, names):
-                self.facts.names.setdefault(name, place)
-            self.facts.has_several_labels |= several
+                self.facts.class_places.setdefault(name, place)
+            self.facts.has_several_labels |= may_be_several
 
 
 def parse_path(row: ListRow, roles: Roles, origin: str) -> str:

@@ -41,17 +41,17 @@ class ParquetColumns(NamedTuple):
 
     Attributes:
         image: name of the column of images.
-        label: name of the column of labels, or None.
-        class_names: class names in the schema's metadata, or None.
-        integers: whether labels are whole numbers.
+        label: name of the column of labels; None without one.
+        class_names: class names in the schema's metadata; None if it has none.
+        has_integer_labels: whether labels are whole numbers.
         extra: name and kind of each extra column, sorted by name.
-        objects: the column of objects, or None.
+        objects: the column of objects; None without one.
     """
 
     image: str
     label: str | None
     class_names: tuple[str, ...] | None
-    integers: bool
+    has_integer_labels: bool
     extra: tuple[tuple[str, ColumnKind], ...] = ()
     objects: ObjectsColumn | None = None
 
@@ -64,7 +64,10 @@ class ParquetColumns(NamedTuple):
 
 
 def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColumns:
-    """Return the columns of images, labels and extra features: columns that options name, or else columns of usual types or names.
+    """Return the columns of images, labels, objects and extra features.
+
+    Images and labels are in the columns that the options name, otherwise in those that Hugging Face's metadata or the usual names
+    suggest. Only columns that the options name become extra features.
 
     Raises:
         SourceError: a column is missing, appears twice, or is of a type that does not fit.
@@ -84,29 +87,33 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     if image is None or image not in types or not _holds_bytes(types[image]):
         problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
         raise SourceError(f"{path}: {problem}; {listing}. Name the column of the images' bytes with --path-column.")
-    _check_once(image, repeated_names, path)
+    _reject_repeated(image, repeated_names, path)
     objects = _find_objects(schema)
     extra = tuple(sorted(options.column_kinds.items()))
-    for name, kind in extra:
-        _check_extra(name, kind, types, repeated_names, path)
-    unlabelled = ParquetColumns(image, label=None, class_names=None, integers=False, extra=extra, objects=objects)
+    for name, column_kind in extra:
+        _check_extra(name, column_kind, types, repeated_names, path)
+    without_labels = ParquetColumns(
+        image, label=None, class_names=None, has_integer_labels=False, extra=extra, objects=objects
+    )
     if options.unlabelled:
-        return unlabelled
+        return without_labels
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
     # A file with objects needs no labels of pictures.
     if label is None and objects is not None:
-        return unlabelled
+        return without_labels
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
-    _check_once(label, repeated_names, path)
+    _reject_repeated(label, repeated_names, path)
     if not is_supported_type(types[label]):
         raise SourceError(
             f"{path}: column {label!r} has an unsupported type (got {types[label]}, expected text or whole numbers). Name another"
             " one with --label-column, or pass --unlabelled."
         )
-    integers = pyarrow.types.is_integer(types[label])
-    return ParquetColumns(image, label, find_class_names(descriptions.get(label, {})), integers, extra, objects)
+    has_integer_labels = pyarrow.types.is_integer(types[label])
+    return ParquetColumns(
+        image, label, find_class_names(descriptions.get(label, {})), has_integer_labels, extra, objects
+    )
 
 
 def _find_objects(schema: Any) -> ObjectsColumn | None:
@@ -133,18 +140,18 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
 
 
 def _check_extra(
-    name: str, kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
+    name: str, column_kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
 ) -> None:
     """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
     if name not in types:
         raise SourceError(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."
         )
-    _check_once(name, repeated_names, path)
-    if not _fits(types[name], kind.kind):
+    _reject_repeated(name, repeated_names, path)
+    if not _fits(types[name], column_kind.kind):
         raise SourceError(
-            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {kind.kind}. Declare another type,"
-            " or omit it."
+            f"{path}: --column-types: column {name!r} is {types[name]}, which cannot be read as {column_kind.kind}. Declare another"
+            " type, or omit it."
         )
 
 
@@ -161,7 +168,7 @@ def _fits(column_type: Any, kind: str) -> bool:
     return bool(types.is_integer(column_type) or types.is_floating(column_type) or types.is_decimal(column_type))
 
 
-def _check_once(name: str, repeated_names: Container[str], path: str) -> None:
+def _reject_repeated(name: str, repeated_names: Container[str], path: str) -> None:
     """Raise SourceError if a column has one of the repeated names."""
     if name in repeated_names:
         raise SourceError(f"{path}: column {name!r} appears twice. Rename one.")

@@ -35,7 +35,7 @@ from beam_jobs.sources.named_splits import NamedSplits, find_file_split, find_sp
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.parquet.columns import OBJECTS, ParquetColumns, find_columns
 from beam_jobs.sources.source import Source, make_reference
-from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, LIST_KINDS, STR, ColumnKind, float32_problem
+from beam_jobs.values.column_kinds import FLOAT, FLOAT32, INT, STR, ColumnKind, float32_problem, get_item_kind
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import Feature
@@ -129,10 +129,14 @@ class ParquetImages(Source):
         with open_parquet(first_path, file_size(first_path)) as file:
             columns = find_columns(file.schema, source_options, first_path)
         splits = NamedSplits.find(
-            options, [name for _, name in first_files], find_file_split, find_split_in_file_name, accidental=False
+            options,
+            [name for _, name in first_files],
+            find_file_split,
+            find_split_in_file_name,
+            may_be_accidental=False,
         )
         # With class names in the metadata, whole numbers are indices of the names, not labels themselves.
-        classes = Classes.open(source_options, integers=columns.integers and columns.class_names is None)
+        classes = Classes.open(source_options, has_integers=columns.has_integer_labels and columns.class_names is None)
         _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
 
@@ -155,19 +159,19 @@ class ParquetImages(Source):
         }
         return AnnotationSchema(
             tuple(sorted(kind for kind, is_present in has_contents.items() if is_present)),
-            object_labels=self._pick_file_labels(for_pictures=False) or Labels(objects.class_names or ()),
-            class_labels=self._pick_file_labels(for_pictures=True) or Labels(self.columns.class_names or ()),
+            object_labels=self._pick_file_labels(are_for_pictures=False) or Labels(objects.class_names or ()),
+            class_labels=self._pick_file_labels(are_for_pictures=True) or Labels(self.columns.class_names or ()),
             label_offset=self.options.label_offset,
             further=self.features,
         )
 
-    def _pick_file_labels(self, *, for_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE` if they are for pictures (`for_pictures`) or for objects; None otherwise.
+    def _pick_file_labels(self, *, are_for_pictures: bool) -> Labels | None:
+        """Return the classes of `--labels FILE` if they are for pictures (`are_for_pictures`) or for objects; None otherwise.
 
         The file is for pictures if there is a column of labels, and for objects otherwise.
         """
-        is_for_pictures = self.columns.label is not None
-        return self.classes.labels if for_pictures == is_for_pictures else None
+        has_picture_labels = self.columns.label is not None
+        return self.classes.labels if are_for_pictures == has_picture_labels else None
 
     @property
     def has_classes(self) -> bool:
@@ -268,8 +272,8 @@ class ParquetImages(Source):
             labels = no_values if columns.label is None else convert_column(batch.column(columns.label))
             objects = no_values if columns.objects is None else batch.column(OBJECTS).to_pylist()
             extra_columns = [
-                convert_column(batch.column(name), as_text=LIST_KINDS.get(kind.kind, kind.kind) == STR)
-                for name, kind in columns.extra
+                convert_column(batch.column(name), as_text=get_item_kind(column_kind.kind) == STR)
+                for name, column_kind in columns.extra
             ]
             for (image, path), label, row_objects, *extra in zip(images, labels, objects, *extra_columns, strict=True):
                 origin, key = f"{unit.path} row {row}", f"{unit.name}:{row}"
@@ -310,7 +314,7 @@ class ParquetImages(Source):
         place = Place(origin)
         try:
             names = self.columns.objects.class_names
-            if names is None and (file_labels := self._pick_file_labels(for_pictures=False)):
+            if names is None and (file_labels := self._pick_file_labels(are_for_pictures=False)):
                 names = file_labels.names
             objects = () if row_objects is None else read_objects(row_objects, names)
         except ValueError as error:
@@ -322,8 +326,8 @@ class ParquetImages(Source):
 
     def _convert_extra(self, values: Sequence[Any], origin: str) -> Mapping[str, Any]:
         """Return the values of a row's extra columns by name; BadRecordError if a column cannot hold its value."""
-        for (name, kind), value in zip(self.columns.extra, values, strict=True):
-            problem = _find_problem(value, kind)
+        for (name, column_kind), value in zip(self.columns.extra, values, strict=True):
+            problem = _find_problem(value, column_kind)
             if problem:
                 raise BadRecordError(origin, f"column {name!r} {problem}")
         kinds = dict(self.columns.extra)
@@ -365,19 +369,19 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
         )
 
 
-def _find_problem(value: Any, kind: ColumnKind) -> str:
+def _find_problem(value: Any, column_kind: ColumnKind) -> str:
     """Return why an extra column cannot hold a value; an empty string if it can."""
     if isinstance(value, UnreadableValue):
         return f"cannot be read: {value.problem}, {value.detail}"
     if value is None:
-        needs_value = kind.kind == INT and kind.missing is None
+        needs_value = column_kind.kind == INT and column_kind.missing is None
         return "has no value; pass NAME=int=0 in --column-types to store 0 there" if needs_value else ""
     elements = value if isinstance(value, list) else [value]
     if None in elements:
         return f"has a list whose item {elements.index(None)} is null"
-    if LIST_KINDS.get(kind.kind, kind.kind) not in (FLOAT, FLOAT32):
+    if get_item_kind(column_kind.kind) not in (FLOAT, FLOAT32):
         return ""
-    problems = ((number, float32_problem(number, rounds=kind.kind == FLOAT32)) for number in elements)
+    problems = ((number, float32_problem(number, rounds=column_kind.kind == FLOAT32)) for number in elements)
     return next((f"is {number}, which {problem}" for number, problem in problems if problem), "")
 
 

@@ -22,7 +22,7 @@ def open_tar(path: str, compression: str) -> Iterator[tuple[BinaryIO, int | None
 
     Args:
         path: path of the tar.
-        compression: as `read_compression` returns it.
+        compression: its compression, such as `"gzip"`; empty if it is not compressed.
 
     Yields:
         (file, its size in bytes); None for the size of a compressed tar.

@@ -49,7 +49,7 @@ class TarForm(NamedTuple):
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
         labels: labels of the first sample that has some, as written; empty for other forms.
-        several: whether `labels` are a list in the sample.
+        has_several_labels: whether `labels` are a list in the sample.
         has_captions: whether the first sample has a caption: a text that is not its class.
         map_dtype: dtype of the label maps of samples, by the first sample; empty if it has none.
         columns: columns in the JSON of samples.
@@ -57,7 +57,7 @@ class TarForm(NamedTuple):
 
     form: str
     labels: tuple[str, ...] = ()
-    several: bool = False
+    has_several_labels: bool = False
     has_captions: bool = False
     map_dtype: str = ""
     columns: JsonColumns = NO_COLUMNS
@@ -66,7 +66,7 @@ class TarForm(NamedTuple):
 def detect_tar_form(
     unit: TarUnit,
     *,
-    labelled: bool,
+    reads_labels: bool,
     column_kinds: Mapping[str, ColumnKind] = MappingProxyType({}),
     max_examined_bytes: int = MAX_EXAMINED_BYTES,
 ) -> TarForm:
@@ -74,7 +74,7 @@ def detect_tar_form(
 
     Args:
         unit: the tar.
-        labelled: whether to read the labels of samples.
+        reads_labels: whether to read the labels of samples.
         column_kinds: declared kinds of columns.
         max_examined_bytes: number of bytes of a compressed tar that may be unpacked.
 
@@ -101,12 +101,12 @@ def detect_tar_form(
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
         # A text that is not the class is a caption.
-        has_captions = TEXT in fields and (not labelled or find_label_field(fields) != TEXT)
+        has_captions = TEXT in fields and (not reads_labels or find_label_field(fields) != TEXT)
         # Label maps are read by their place in the tar, which a compressed tar does not have.
         map_dtype = "" if compression else _find_map_dtype(file, fields)
     columns = _find_columns(unit, fields, column_kinds)
     form = TarForm(PAIRS, has_captions=has_captions, map_dtype=map_dtype, columns=columns)
-    if not labelled:
+    if not reads_labels:
         return form
     with _open_start(unit.path, compression, max_examined_bytes) as (file, size):
         for _, sample in itertools.islice(_read_samples(file, unit, size), _MAX_SAMPLES):
@@ -114,8 +114,8 @@ def detect_tar_form(
             # A sample without a valid label is a bad record, and does not decide.
             with contextlib.suppress(BadRecordError):
                 if field is not None:
-                    labels, several = parse_field_labels(sample[field], field, unit.path)
-                    return form._replace(labels=labels, several=several)
+                    labels, is_list = parse_field_labels(sample[field], field, unit.path)
+                    return form._replace(labels=labels, has_several_labels=is_list)
     return form
 
 
@@ -238,7 +238,7 @@ class _FirstBytes:
 
 @contextlib.contextmanager
 def _open_start(path: str, compression: str, limit: int) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Open a tar, as `open_tar` does; reading a compressed one beyond `limit` bytes raises SourceError.
+    """Open a tar as a file that can seek forward; reading a compressed one beyond `limit` bytes raises SourceError.
 
     Yields:
         (file, its size in bytes); None for the size of a compressed tar.

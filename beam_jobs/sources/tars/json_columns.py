@@ -11,7 +11,7 @@ from beam_jobs.sources.lists.columns import ColumnReader, make_features
 from beam_jobs.sources.lists.place import RowPlace
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.sources.tars.samples import LABEL, MemberContent, parse_json_object
-from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
+from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind, get_item_kind
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature
 
@@ -39,9 +39,11 @@ class JsonColumns(NamedTuple):
             UsageError: there is no column of a declared name.
         """
         # Declared kinds of lists are not checked here: a record with other values is rejected when it is converted.
-        declared_scalars = {name: kind for name, kind in declared.items() if kind.kind not in LIST_KINDS}
+        declared_scalars = {
+            name: column_kind for name, column_kind in declared.items() if column_kind.kind not in LIST_KINDS
+        }
         # The label is not a column. Samples have no keys for a path or a split.
-        reader = ColumnReader(declared_scalars, Roles(path="", label=LABEL, split=None), typed=True)
+        reader = ColumnReader(declared_scalars, Roles(path="", label=LABEL, split=None), has_types=True)
         nested_names = set[str]()
         for index, content in enumerate(contents):
             try:
@@ -74,7 +76,7 @@ class JsonColumns(NamedTuple):
         Raises:
             BadRecordError: a whole number is missing.
         """
-        return {name: _convert_value(name, kind, values.get(name), origin) for name, kind in self.kinds}
+        return {name: _convert_value(name, column_kind, values.get(name), origin) for name, column_kind in self.kinds}
 
 
 class _SamplePlace(RowPlace):
@@ -98,25 +100,25 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _convert_value(name: str, kind: ColumnKind, value: Any, origin: str) -> Any:
+def _convert_value(name: str, column_kind: ColumnKind, value: Any, origin: str) -> Any:
     """Return what a column stores for a value of a sample's JSON; BadRecordError if a whole number is missing."""
-    if kind.kind in LIST_KINDS:
+    if column_kind.kind in LIST_KINDS:
         if not isinstance(value, list):
             # The converter rejects a scalar, also 0 and false.
             return [] if value is None or value == "" else value
         # A null among numbers becomes an empty string, which the converter rejects.
-        element_kind = ColumnKind(LIST_KINDS[kind.kind], missing="")
-        return [_convert_value(name, element_kind, element, origin) for element in value]
+        item_kind = ColumnKind(get_item_kind(column_kind.kind), missing="")
+        return [_convert_value(name, item_kind, item, origin) for item in value]
     if value is None or value == "":
-        if kind.missing is not None:
-            return kind.missing
-        if kind.kind == INT:
+        if column_kind.missing is not None:
+            return column_kind.missing
+        if column_kind.kind == INT:
             raise BadRecordError(
                 origin,
                 f"column {name!r} has no value; pass --column-types {name}=int=0 to store 0 there, or another number",
             )
-        return "" if kind.kind == STR else math.nan
-    if kind.kind == STR and not isinstance(value, str) and _is_scalar(value):
+        return "" if column_kind.kind == STR else math.nan
+    if column_kind.kind == STR and not isinstance(value, str) and _is_scalar(value):
         return json.dumps(value)
     # true and false are 1 and 0, as in lists.
     return int(value) if isinstance(value, bool) else value

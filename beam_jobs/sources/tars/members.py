@@ -113,7 +113,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
                     f"{path} at byte {offset}: {dataless_name} is a link, folder or device that has data in the tar, which is not"
                     " read. Pack the tar again with tar."
                 )
-            raise CorruptionError(path, offset, "no tar header where one is expected: its checksum does not fit")
+            raise CorruptionError(path, offset, "no tar header where one is expected: its checksum does not match")
         kind = header[156:157]
         content_start = offset + BLOCK
         size = int(pax["size"]) if pax.get("size") else _parse_number(header[124:136], path, offset)

@@ -80,7 +80,7 @@ class Pairs:
         ignored: list[str],
         reject: Reject,
         *,
-        compressed: bool,
+        is_compressed: bool,
     ) -> Iterator[TarRecord]:
         """Yield the record of each sample.
 
@@ -90,9 +90,9 @@ class Pairs:
             members: files of the tar.
             ignored: is extended with TAR/MEMBER for each member of a sample that its record does not store.
             reject: called with the error of a sample that cannot be a record.
-            compressed: whether the tar is compressed, so that images are read here.
+            is_compressed: whether the tar is compressed, so that images are read here.
         """
-        for key, fields in read_samples(file, unit.path, members, reads_images=compressed):
+        for key, fields in read_samples(file, unit.path, members, reads_images=is_compressed):
             origin = f"{unit.path}/{key}"
             image_fields = [name for name in fields if name in IMAGE_FIELDS]
             label_field = find_label_field(fields) if self.has_classes else None
@@ -109,14 +109,14 @@ class Pairs:
                             origin,
                             f"no .cls, .json or .txt follows or precedes it: {image_name}; pack the tar again with --sort=name",
                         )
-                    labels, several = parse_field_labels(fields[label_field], label_field, unit.path)
-                    if several and not self.several_labels:
+                    labels, is_list = parse_field_labels(fields[label_field], label_field, unit.path)
+                    if is_list and not self.several_labels:
                         raise BadRecordError(origin, "it has a list of labels, unlike the first sample")
                 if self.has_captions:
                     has_caption = TEXT in fields and label_field != TEXT
                     columns[CAPTION.name] = [decode_text(fields[TEXT], unit.path)] if has_caption else []
                 if self.has_maps:
-                    columns[LABEL_MAP] = _locate_label_map(fields, unit, origin, compressed=compressed)
+                    columns[LABEL_MAP] = _locate_label_map(fields, unit, origin, is_compressed=is_compressed)
                 json_values = parse_json_object(fields[JSON], unit.path) if JSON in fields else {}
                 columns |= self.columns.read(json_values, origin)
             except BadRecordError as error:
@@ -148,13 +148,13 @@ class Pairs:
 
 
 def _locate_label_map(
-    fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, compressed: bool
+    fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, is_compressed: bool
 ) -> RangedMap:
     """Return the file range of a sample's label map; BadRecordError if it has none, or the tar is compressed."""
     name = find_label_map_field(fields)
     if name is None:
         raise BadRecordError(origin, "no label map, and the first sample has one")
-    if compressed:
+    if is_compressed:
         raise BadRecordError(
             origin, "its label map is in a compressed tar, and the first tar is not compressed; unpack it"
         )

@@ -57,7 +57,7 @@ def read_samples(
         folder, slash, base = member.name.rpartition("/")
         stem, _, field = base.partition(".")
         key, field = f"{folder}{slash}{stem}", field.lower()
-        # A repeated field begins another sample, too.
+        # A repeated field also begins another sample.
         if sample and (key != sample_key or field in sample):
             yield sample_key, sample
             sample = {}

@@ -116,28 +116,28 @@ class Tars(ClassifiedSource):
         splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
         path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
-            labelled = path_labels.has_classes
+            has_classes = path_labels.has_classes
             # Every file is then a separate image, as in tars of the form `CLASSES`, so the form is not detected.
             return cls(
-                options, files, splits, CLASSES, path_labels.classes, has_classes=labelled, path_labels=path_labels
+                options, files, splits, CLASSES, path_labels.classes, has_classes=has_classes, path_labels=path_labels
             )
-        first_tar, labelled = _make_tar_unit(*first_files[0]), not source_options.unlabelled
-        first_form = detect_tar_form(first_tar, labelled=labelled, column_kinds=source_options.column_kinds)
+        first_tar, has_classes = _make_tar_unit(*first_files[0]), not source_options.unlabelled
+        first_form = detect_tar_form(first_tar, reads_labels=has_classes, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:
             source_options.reject_list_flags(f"{first_tar.path} is {FORMS[form]}")
-        integers = are_integer_labels(labels, source_options.label_type)
+        has_integers = are_integer_labels(labels, source_options.label_type)
         # Only labels of pairs: a folder's name may be a number among names, as long as --label-type is not passed.
-        rejects_numbers = form == PAIRS and source_options.label_type is None and not integers
-        classes = Classes.open(source_options, integers=integers, rejects_numbers=rejects_numbers)
+        rejects_numbers = form == PAIRS and source_options.label_type is None and not has_integers
+        classes = Classes.open(source_options, has_integers=has_integers, rejects_numbers=rejects_numbers)
         return cls(
             options,
             files,
             splits,
             form,
             classes,
-            has_classes=labelled,
-            several_labels=labelled and first_form.several,
+            has_classes=has_classes,
+            several_labels=has_classes and first_form.has_several_labels,
             has_captions=first_form.has_captions,
             map_dtype=first_form.map_dtype,
             columns=first_form.columns,
@@ -205,7 +205,7 @@ class Tars(ClassifiedSource):
             UsageError: the options assign splits, but a folder in the tar stands for a split.
         """
         compression = read_compression(unit.path)
-        compressed = bool(compression)
+        is_compressed = bool(compression)
         with open_tar(unit.path, compression) as (file, size):
             members = list_tar_files(file, unit, size, ignored, reject)
             if self.form == PAIRS:
@@ -217,9 +217,9 @@ class Tars(ClassifiedSource):
                     columns=self.columns,
                     note=self.note,
                 )
-                records = pairs.list_records(file, unit, members, ignored, reject, compressed=compressed)
+                records = pairs.list_records(file, unit, members, ignored, reject, is_compressed=is_compressed)
             else:
-                records = self._list_records(file, unit, members, compressed=compressed)
+                records = self._list_records(file, unit, members, is_compressed=is_compressed)
             for content, split, labels, columns in records:
                 key = unit.make_key(content.member.name)
                 origin = f"{unit.path}/{content.member.name}"
@@ -235,7 +235,7 @@ class Tars(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.path,
-                    # Needed for a compressed tar, too, although `data` has the bytes: without data and offset, as an empty member
+                    # Also needed for a compressed tar, although `data` has the bytes: without data and offset, as an empty member
                     # would have it, a reference means the whole file.
                     offset=content.member.offset,
                     size=content.member.size,
@@ -246,7 +246,7 @@ class Tars(ClassifiedSource):
                 )
 
     def _list_records(
-        self, file: BinaryIO, unit: TarUnit, members: Iterable[Member], *, compressed: bool
+        self, file: BinaryIO, unit: TarUnit, members: Iterable[Member], *, is_compressed: bool
     ) -> Iterator[TarRecord]:
         """Yield the records of a tar of images, with the classes and splits of their folders or of the tar."""
         for member in members:
@@ -265,7 +265,7 @@ class Tars(ClassifiedSource):
             if split:
                 reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
             split = self.splits.find_member_split(unit.split, split, f"{unit.path}: member {member.name}")
-            content = MemberContent(member, read_content(file, unit.path, member) if compressed else b"")
+            content = MemberContent(member, read_content(file, unit.path, member) if is_compressed else b"")
             yield TarRecord(content, split, labels)
 
 

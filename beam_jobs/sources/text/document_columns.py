@@ -36,14 +36,14 @@ class DocumentColumns:
         text: form and fields of documents.
         splits: splits that the names of the files stand for; a folder that stands for one is not a class.
         classes: mapping from labels to class names.
-        several: whether a document may have any number of classes.
+        has_several_labels: whether a document may have any number of classes.
         class_names: class names in the metadata of the first file, which all files must have; None if it has none.
     """
 
     text: TextOptions
     splits: NamedSplits
     classes: Classes
-    several: bool = False
+    has_several_labels: bool = False
     class_names: tuple[str, ...] | None = None
 
     @classmethod
@@ -60,24 +60,29 @@ class DocumentColumns:
         """
         options = text.labels
         if options.label_field is None:
-            return cls(text, splits, Classes.open(options, integers=options.label_type == INT))
+            return cls(text, splits, Classes.open(options, has_integers=options.label_type == INT))
         first_file = next(iter(files), None)
         class_names = None if first_file is None else _read_class_names(first_file, text)
         first_label = None if first_file is None else _read_first_label(first_file, text)
-        several = options.label_separator is not None or isinstance(first_label, list)
+        has_several_labels = options.label_separator is not None or isinstance(first_label, list)
         # Labels are indices of names in the metadata, unless --labels FILE has other names.
         if first_file is not None and class_names is not None and options.labels_file is None:
-            classes = Classes(Labels(class_names), first_file.path, integers=True, comes_from_metadata=True)
-            return cls(text, splits, classes, several, class_names)
+            classes = Classes(Labels(class_names), first_file.path, has_integers=True, comes_from_metadata=True)
+            return cls(text, splits, classes, has_several_labels, class_names)
         labels_as_written: tuple[str, ...] = ()
         if first_file is not None and first_label is not None:
             # The listing rejects an invalid label with its document.
             with contextlib.suppress(BadRecordError):
                 labels_as_written, _ = _parse_labels(first_label, text, first_file.path)
-        integers = are_integer_labels(labels_as_written, options.label_type)
+        has_integers = are_integer_labels(labels_as_written, options.label_type)
         # If the first label is a name, a later number is not another name, unless --label-type declares so.
-        rejects_numbers = options.label_type is None and not integers
-        return cls(text, splits, Classes.open(options, integers=integers, rejects_numbers=rejects_numbers), several)
+        rejects_numbers = options.label_type is None and not has_integers
+        return cls(
+            text,
+            splits,
+            Classes.open(options, has_integers=has_integers, rejects_numbers=rejects_numbers),
+            has_several_labels,
+        )
 
     @property
     def are_used(self) -> bool:
@@ -103,12 +108,12 @@ class DocumentColumns:
         if not self.are_used:
             return block
         if self.text.labels.label_from is not None:
-            # The file is one document, whose key is the file's name.
-            name = strip_compression(block.file.name)
+            # The file is one document, whose key is the path of the file below the input.
+            relative_path = strip_compression(block.file.name)
             try:
-                return block._replace(labels=[(self._resolve_folder_class(block.file.path, name),)])
+                return block._replace(labels=[(self._resolve_folder_class(block.file.path, relative_path),)])
             except BadRecordError as error:
-                reject(add_key(error, name))
+                reject(add_key(error, relative_path))
                 return None
         rows: list[int] = []
         labels: list[tuple[str, ...]] = []
@@ -166,13 +171,13 @@ class DocumentColumns:
     def _resolve_classes(self, value: Any, origin: str) -> tuple[str, ...]:
         """Return the class names for the label in a row; BadRecordError if it is invalid."""
         labels_as_written, are_several = _parse_labels(value, self.text, origin)
-        if are_several and not self.several:
+        if are_several and not self.has_several_labels:
             raise BadRecordError(origin, "it has a list of labels, unlike the first document")
         return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
-    def _resolve_folder_class(self, path: str, name: str) -> str:
+    def _resolve_folder_class(self, path: str, relative_path: str) -> str:
         """Return the class of the folder that holds a file; BadRecordError if there is none, or for an unknown class."""
-        folders = name.split("/")[:-1]
+        folders = relative_path.split("/")[:-1]
         # The outermost folder may be a split.
         if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]

@@ -33,13 +33,13 @@ class TextFiles(NamedTuple):
         path: a file, or a pattern whose matches are all listed; empty for a range.
         files: a range of the input's folder; empty with `path`.
         pattern: parts of the pattern that paths of the range below the folder must match; empty to take all.
-        deep: whether the range includes files in subfolders.
+        is_deep: whether the range includes files in subfolders.
     """
 
     path: str = ""
     files: Range = Range("")
     pattern: tuple[str, ...] = ()
-    deep: bool = True
+    is_deep: bool = True
 
 
 def list_first_names(path: str) -> list[str]:
@@ -73,17 +73,17 @@ def list_ranges(path: str) -> Iterator[TextFiles]:
     if entry is not None and not entry.is_folder:
         yield TextFiles(path)
         return
-    folder, deep = path, True
+    folder, is_deep = path, True
     pattern: tuple[str, ...] = ()
     if entry is None:
         folder, pattern = split_pattern(path)
-        deep = len(pattern) > 1
-        if deep and not (_ANY_FOLDERS in pattern and storage_for(folder).lists_deep):
+        is_deep = len(pattern) > 1
+        if is_deep and not (_ANY_FOLDERS in pattern and storage_for(folder).lists_deep):
             # This pattern is expanded folder by folder, not in ranges.
             yield TextFiles(path)
             return
-    for files in folder_ranges(folder, deep=deep):
-        yield TextFiles("", files, pattern, deep)
+    for files in folder_ranges(folder, deep=is_deep):
+        yield TextFiles("", files, pattern, is_deep)
 
 
 def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
@@ -101,7 +101,10 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 
 
 def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
-    """Yield the files of a range, and folders to skip, each with its path below the input's folder."""
+    """Yield the files, each with its path below the input's folder.
+
+    For a range without a pattern, also yield the folders that are skipped by their name, so that `list_files` reports them.
+    """
     # Not a range of a folder, but one file, or a pattern that is expanded folder by folder.
     if text_range.path:
         file = storage_for(text_range.path).stat(text_range.path)
@@ -112,7 +115,7 @@ def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
             yield from ((entry, relative_path) for entry, relative_path in matched if not entry.is_folder)
         return
     files, pattern = text_range.files, text_range.pattern
-    if not text_range.deep:
+    if not text_range.is_deep:
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, pattern):
                 # Unlike `files_below`, `scan` may yield a pipe or a device.

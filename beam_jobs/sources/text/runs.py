@@ -13,7 +13,7 @@ from beam_jobs.references.packs.pack import PACK_REFERENCES
 
 _Item = TypeVar("_Item")
 # Bytes from which a run ends: a worker holds the documents of a run.
-_RUN_BYTES = 1 << 24
+_MAX_RUN_BYTES = 1 << 24
 
 
 def gather_runs(
@@ -32,7 +32,7 @@ def gather_runs(
         run.append(item)
         item_bytes, item_document_count = measure(item)
         run_bytes, run_document_count = run_bytes + item_bytes, run_document_count + item_document_count
-        if run_bytes >= _RUN_BYTES or run_document_count >= max_documents:
+        if run_bytes >= _MAX_RUN_BYTES or run_document_count >= max_documents:
             yield run
             run, run_bytes, run_document_count = [], 0, 0
     if run:

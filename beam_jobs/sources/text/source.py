@@ -36,9 +36,9 @@ from tpudata.errors import UsageError
 
 # Smaller documents are spooled: reading and writing them once more costs less than a separate read of each.
 SMALL_BYTES = 1 << 16
-RUN_DOCUMENTS = 1 << 16
+MAX_RUN_DOCUMENTS = 1 << 16
 # Number of small files that are listed together.
-_UNIT_FILES = 1000
+_MAX_UNIT_FILES = 1000
 # (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty string.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
 
@@ -64,7 +64,7 @@ class TextSource(PackSource):
         columns: rules for classes and keys of documents.
         note: called with columns that are not stored, folders that look like classes, and labels from which blanks are removed.
         range_bytes: target size of a part of a file, and of small files that are listed together.
-        run_documents: number of documents from which a run ends.
+        max_run_documents: number of documents from which a run ends.
         small_bytes: size of the smallest document that is not spooled.
     """
 
@@ -74,7 +74,7 @@ class TextSource(PackSource):
     columns: DocumentColumns
     note: Note = ignore_note
     range_bytes: int = RANGE_BYTES
-    run_documents: int = RUN_DOCUMENTS
+    max_run_documents: int = MAX_RUN_DOCUMENTS
     small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
@@ -113,7 +113,7 @@ class TextSource(PackSource):
     @property
     def several_labels(self) -> bool:
         """Whether a document may have any number of classes."""
-        return self.columns.several
+        return self.columns.has_several_labels
 
     @property
     def labels(self) -> Labels | None:
@@ -157,17 +157,17 @@ class TextSource(PackSource):
             group.append((text_part, split))
             # A part of a larger file, whose form is known already, ends the group.
             group_bytes += text_part.stop - text_part.start if text_part.form is None else self.range_bytes
-            if group_bytes >= self.range_bytes or len(group) >= _UNIT_FILES:
+            if group_bytes >= self.range_bytes or len(group) >= _MAX_UNIT_FILES:
                 yield TextUnit(tuple(group))
                 group, group_bytes = [], 0
         if group:
             yield TextUnit(tuple(group))
 
-    def _note_folder(self, name: str, split: str) -> None:
+    def _note_folder(self, relative_path: str, split: str) -> None:
         """Unless classes are stored, note the folder of a file that is one document: it may be the document's class."""
         if self.text.form != FILES or self.text.labels.are_stored:
             return
-        folders = name.split("/")[:-1]
+        folders = relative_path.split("/")[:-1]
         # The outermost folder may be the split.
         if split and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
@@ -181,17 +181,17 @@ class TextSource(PackSource):
         """
         # `units` skips files by their names.
         del ignored
-        for run in gather_runs(self._read_blocks(unit, reject), _measure, self.run_documents):
+        for run in gather_runs(self._read_blocks(unit, reject), _measure_block, self.max_run_documents):
             yield from divide_run(self._list_run(run), self.options)
 
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
-        """Yield the documents of a unit with classes and keys, in blocks of at most `run_documents`, each with its split."""
+        """Yield the documents of a unit with classes and keys, in blocks of at most `max_run_documents`, each with its split."""
         for part, split in unit.parts:
             skips = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, skips=skips):
-                for start in range(0, len(block.spans.sizes), self.run_documents):
-                    spans = block.spans.take(slice(start, start + self.run_documents))
+                for start in range(0, len(block.spans.sizes), self.max_run_documents):
+                    spans = block.spans.take(slice(start, start + self.max_run_documents))
                     labelled_block = self.columns.add_columns(block._replace(spans=spans), reject, self.note)
                     if labelled_block is not None:
                         yield split, labelled_block
@@ -229,7 +229,7 @@ class TextSource(PackSource):
         return ListedPack(pack, digests, [block.spans.data for block in blocks], buffer_indices, starts)
 
 
-def _measure(split_block: _SplitBlock) -> tuple[int, int]:
+def _measure_block(split_block: _SplitBlock) -> tuple[int, int]:
     """Return the bytes that a block holds, and its number of documents."""
     _, block = split_block
     return len(block.spans.data), len(block.spans.sizes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,7 @@ from beam_jobs.sources.installed.installed_sources import (
 )
 from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.options import TextSourceOptions
-from beam_jobs.sources.source import PackSource, ScannedSource, Source
+from beam_jobs.sources.source import PackSource, ScannedSource, Source, SourcePart, SourceUnit
 from beam_jobs.sources.text.runs import divide_run, gather_runs
 from beam_jobs.sources.text.source import SMALL_BYTES
 from beam_jobs.text_files.document_form import FILE, PLAIN_TEXT, RowForm
@@ -44,7 +43,7 @@ from tpudata.format import Feature
 
 _WHOLE_FILE_TEXT = RowForm(FILE)
 # Number of documents from which a run ends. Each is a reference, of about 1 kB with its features.
-_RUN_DOCUMENTS = 1 << 14
+_MAX_RUN_DOCUMENTS = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,7 @@ class SourceDocuments(PackSource):
         source: the source.
         text: form and fields of documents; its `labels` are the defaults if records store no classes.
         classes: mapping from labels to class names.
-        several: whether a document may have any number of classes.
+        has_several_labels: whether a document may have any number of classes.
         schema: schema of the extra features of documents.
     """
 
@@ -66,7 +65,7 @@ class SourceDocuments(PackSource):
     source: Source
     text: TextOptions
     classes: Classes
-    several: bool
+    has_several_labels: bool
     schema: tuple[Feature, ...]
 
     @classmethod
@@ -105,7 +104,7 @@ class SourceDocuments(PackSource):
             source,
             dataclasses.replace(text, labels=labels),
             _open_classes(source, labels),
-            several=labels.are_stored and source.several_labels,
+            has_several_labels=labels.are_stored and source.several_labels,
             schema=() if text.row_lengths else source.features,
         )
 
@@ -117,7 +116,7 @@ class SourceDocuments(PackSource):
     @property
     def several_labels(self) -> bool:
         """Whether a document may have any number of classes."""
-        return self.several
+        return self.has_several_labels
 
     @property
     def labels(self) -> Labels | None:
@@ -148,22 +147,22 @@ class SourceDocuments(PackSource):
         """Return the source that passes `note` to the package's source."""
         return dataclasses.replace(self, source=self.source.noting(note))
 
-    def parts(self) -> Iterable[Any]:
+    def parts(self) -> Iterable[SourcePart]:
         """Return the parts of the package's source."""
         return list_parts(self.source)
 
-    def units(self, part: Any, ignored: list[str]) -> Iterable[Any]:
+    def units(self, part: SourcePart, ignored: list[str]) -> Iterable[SourceUnit]:
         """Return the units of the package's source."""
         return list_units(self.source, part, ignored)
 
-    def packs(self, unit: Any, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
+    def packs(self, unit: SourceUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[ListedPack]:
         """Yield the documents of a unit by column, see `PackSource`.
 
         With a shuffle, the documents of each run are sorted by position in the shuffled order.
         Documents that are too large, or whose classes are not what the source declares, are rejected.
         """
         documents = self._list_documents(unit, ignored, reject)
-        for run in gather_runs(documents, lambda reference: (reference.size, 1), _RUN_DOCUMENTS):
+        for run in gather_runs(documents, lambda reference: (reference.size, 1), _MAX_RUN_DOCUMENTS):
             yield from divide_run(self._list_run(run), self.options)
 
     def _list_run(self, run: Sequence[Reference]) -> ListedPack:
@@ -182,8 +181,8 @@ class SourceDocuments(PackSource):
         starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 
-    def _list_documents(self, unit: Any, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        """Yield a unit's references in the form for text; reject invalid ones."""
+    def _list_documents(self, unit: SourceUnit, ignored: list[str], reject: Reject) -> Iterator[Reference]:
+        """Yield a unit's references, each converted by `_convert_document`; reject those that it does not accept."""
         # Classes are not checked here: `_convert_document` resolves them if records store them.
         for reference in list_references(self.source, unit, ignored, reject, stores_classes=False):
             try:
@@ -217,7 +216,7 @@ class SourceDocuments(PackSource):
         """
         if not self.has_classes:
             return ()
-        if not self.several and len(reference.labels) != 1:
+        if not self.has_several_labels and len(reference.labels) != 1:
             raise BadRecordError(
                 reference.origin,
                 f"not exactly one label: {count_text(len(reference.labels), 'label')} {list(reference.labels)}",
@@ -228,7 +227,7 @@ class SourceDocuments(PackSource):
 def _is_small(reference: Reference) -> bool:
     """Return whether to read and hold a document: it is a small range of a file. A whole file takes one read anyway.
 
-    A payload that fetches the bytes itself does not take them from this range.
+    If the payload fetches the bytes, they are not in the range.
     """
     is_range = reference.offset != WHOLE_FILE and not reference.data and not reference.payload.is_fetched
     return is_range and 0 < reference.size < SMALL_BYTES
@@ -245,7 +244,7 @@ def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
     """Return the classes of `--labels FILE` or, without it, of the source; if the source has none, all labels become classes."""
     if labels.labels_file is None and source.labels is not None:
         return Classes(source.labels, "the source", comes_from_metadata=True)
-    return Classes.open(labels, integers=source.integer_labels)
+    return Classes.open(labels, has_integers=source.integer_labels)
 
 
 def _reject_options_of_files(text: TextOptions, name: str) -> None:

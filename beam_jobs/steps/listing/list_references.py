@@ -95,7 +95,9 @@ class ListReferences(LimitedStep):
         for pack, digests in self._group_packs(unit_index, units, counts):
             yield pack.to_bytes()
             texts = self._text_bytes(pack)
-            yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, shuffled=self._options.shuffle, texts=texts))
+            yield TaggedOutput(
+                TALLY, TallyPart.from_pack(pack, digests, is_shuffled=self._options.shuffle, text_bytes=texts)
+            )
             for part in pack.select_smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())
             classes = pack.classes()

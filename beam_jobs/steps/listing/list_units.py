@@ -105,9 +105,9 @@ class _SplitParts(LimitedStep):
         # The impulse is b"", of length 0; the first batches of its units have one unit each.
         for units in batch_growing(indexed_units, len(parts) or 1):
             yield units
-            counts.ignored += len(ignored)
+            counts.ignored_count += len(ignored)
             ignored.clear()
         # Files that were ignored after the last unit.
-        counts.ignored += len(ignored)
+        counts.ignored_count += len(ignored)
         if counts != InputCounts():
             yield TaggedOutput(SKIPPED, counts)

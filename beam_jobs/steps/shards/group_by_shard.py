@@ -66,7 +66,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
             self._held_packs[split].append(part)
             self._count += len(part.keys)
         # About the number of runs: each split is rounded down, and `_MIN_HELD` is enough for a few.
-        run_count = sum(split.count // split.group_width for split in plan.splits.values())
+        run_count = sum(split.shard_count // split.group_width for split in plan.splits.values())
         if self._count >= min(_MAX_HELD, max(_MIN_HELD, _RUN_REFERENCES * run_count)):
             yield from self._release(plan)
 

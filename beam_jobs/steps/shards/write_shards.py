@@ -133,7 +133,9 @@ class WriteShards(LimitedStep):
             # A retry also fails, so delete the temporary shards, which may be as large as the dataset.
             give_up(self._output, self._spec.claim)
             raise
-        name = shard_name(shard_prefix(split, self._spec.append_number), number, plan.splits[split].count, plan.suffix)
+        name = shard_name(
+            shard_prefix(split, self._spec.append_number), number, plan.splits[split].shard_count, plan.suffix
+        )
         entries = make_entries(packs)
         digest = _digest_inputs(entries, self._spec.converter.apply_context(context), context)
         return _Inputs(split, name, packs, entries, digest)

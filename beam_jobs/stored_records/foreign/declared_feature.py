@@ -6,7 +6,7 @@ import dataclasses
 import math
 import re
 
-from beam_jobs.values.column_kinds import FLOAT, INT, LIST_KINDS, STR
+from beam_jobs.values.column_kinds import FLOAT, INT, LIST_KINDS, STR, get_item_kind
 from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Feature
 from tpudata.format.example.wire import Value
@@ -58,7 +58,7 @@ class DeclaredFeature:
         if colon:
             shape = [None if size == _ANY_SIZE else int(size) for size in sizes.split("x")]
         try:
-            example_list, dtype, encoding = _KINDS[LIST_KINDS.get(kind, kind)]
+            example_list, dtype, encoding = _KINDS[get_item_kind(kind)]
             feature = Feature(name, example_list, dtype, (None,) if is_list else tuple(shape), encoding)
             return cls(name, declaration, feature)
         except (KeyError, FeatureError):

@@ -26,7 +26,7 @@ def describe_unread_records(path: str, size: int) -> str:
         )
     if _has_header(head):
         return (
-            "the first record is damaged: the checksum of its length does not fit, so that no record of the file can be located;"
+            "the first record is damaged: the checksum of its length does not match, so that no record of the file can be located;"
             " restore the file"
         )
     return ""

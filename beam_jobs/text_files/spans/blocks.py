@@ -65,7 +65,13 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
 
 
 def find_line_blocks(
-    chunks: Iterable[bytes], offset: int, limit: int, stop: int | None = None, *, starts_inside: bool = False
+    chunks: Iterable[bytes],
+    offset: int,
+    limit: int,
+    stop: int | None = None,
+    *,
+    starts_inside: bool = False,
+    delimiter: bytes = b"",
 ) -> Iterator[SpanBlock]:
     """Yield the lines that are not blank, without line end and byte order mark, in blocks about as large as the chunks.
 
@@ -75,6 +81,7 @@ def find_line_blocks(
         limit: most bytes of a line; a longer one has no data.
         stop: offset from which on no line begins; None takes all.
         starts_inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
+        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty without cells.
     """
     # Offset of the line that is to be yielded next.
     line_offset = offset
@@ -102,7 +109,7 @@ def find_line_blocks(
         end = chunk.rfind(b"\n") + 1
         if end:
             data = b"".join([*pieces, chunk[:end]])
-            yield from _cut_lines(data, line_offset, limit, stop)
+            yield from _cut_lines(data, line_offset, limit, stop, delimiter)
             line_offset += len(data)
             pieces, size = [], 0
         size += len(chunk) - end
@@ -114,11 +121,11 @@ def find_line_blocks(
         yield _make_block_without_data(line_offset, size)
     elif size:
         # The last line of the file may lack its LF.
-        yield from _cut_lines(b"".join([*pieces, b"\n"]), line_offset, limit, stop)
+        yield from _cut_lines(b"".join([*pieces, b"\n"]), line_offset, limit, stop, delimiter)
 
 
 def find_line_blocks_in_range(
-    path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES
+    path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES, *, delimiter: bytes = b""
 ) -> Iterator[SpanBlock]:
     """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `find_line_blocks` does.
 
@@ -128,11 +135,12 @@ def find_line_blocks_in_range(
         stop: byte after the range.
         limit: most bytes of a line; a longer one has no data.
         sizes: sizes of reads.
+        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty without cells.
     """
-    if start <= 0:
-        return find_line_blocks(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit, stop=stop)
     # One byte earlier, so that a line that begins at `start` follows an LF.
-    return find_line_blocks(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit, stop, starts_inside=True)
+    offset = max(start - 1, 0)
+    chunks = read_plain_chunks(path, offset, stop, sizes)
+    return find_line_blocks(chunks, offset, limit, stop, starts_inside=start > 0, delimiter=delimiter)
 
 
 def _make_block_without_data(offset: int, size: int) -> SpanBlock:
@@ -140,7 +148,7 @@ def _make_block_without_data(offset: int, size: int) -> SpanBlock:
     return SpanBlock.from_spans([Span(offset, size, b"")])
 
 
-def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterator[SpanBlock]:
+def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None, delimiter: bytes) -> Iterator[SpanBlock]:
     """Yield one block of the lines in `data` that are not blank; nothing if there are none.
 
     Args:
@@ -148,6 +156,7 @@ def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterat
         offset: offset of the data in the file.
         limit: most bytes of a line; longer lines are yielded as they are, without removing a CR.
         stop: offset from which on no line begins; None takes all.
+        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty without cells.
     """
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == _LF)
@@ -165,7 +174,7 @@ def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None) -> Iterat
     is_kept = is_long | _IS_TEXT[octets[starts]]
     for row in np.flatnonzero(~is_kept).tolist():
         line = data[starts[row] : ends[row]]
-        is_kept[row] = bool(line) and not line.isspace()
+        is_kept[row] = bool(line.strip()) or (delimiter != b"" and delimiter in line)
     starts, ends, is_long = starts[is_kept], ends[is_kept], is_long[is_kept]
     sizes = ends - starts
     # Kept lines are not empty, so the byte before the end belongs to the line.

@@ -2,9 +2,8 @@
 
 The rules are those of RFC 4180, whatever the delimiter: a cell that begins with a double quote ends with one, has each quote inside
 it doubled, and may hold delimiters and line ends; a quote inside a cell that does not begin with one is an ordinary character. A
-row ends with LF or CRLF; a CR alone is an error outside of quotes. Blank lines are not rows. A line of only tabs and spaces is
-blank in text; in a tab-separated list it is a row of empty cells. The end of a row depends on all quotes before it, so a file is
-read from its beginning, not in ranges.
+row ends with LF or CRLF; a CR alone is an error outside of quotes. Blank lines are not rows, but a line of tabs is a row of empty
+cells if tabs delimit cells. The end of a row depends on all quotes before it, so a file is read from its beginning, not in ranges.
 
 Raw TSV has no quoting: a line is a row, and a tab always ends a cell. It is read in ranges, as lines are.
 """
@@ -60,7 +59,6 @@ def locate_rows(
     path: str,
     *,
     is_raw: bool = False,
-    has_empty_rows: bool = False,
     fix: str = _FIX,
 ) -> Iterator[PlacedRow]:
     """Join the lines of CSV to rows, without blank lines. A row is yielded before the line after it is taken from `spans`.
@@ -71,7 +69,6 @@ def locate_rows(
         limit: most bytes of a row; a longer one has no data.
         path: path of the file, for messages.
         is_raw: whether quotes are ordinary characters, so that each line is a row.
-        has_empty_rows: whether a line of only tabs and spaces is a row if tabs delimit cells; otherwise it is blank.
         fix: sentence that ends the message of a line that is too long.
 
     Raises:
@@ -92,7 +89,7 @@ def locate_rows(
         # Whether a quote is open before the line.
         is_open = begin is not None
         if begin is None:
-            if line.is_blank and not (has_empty_rows and delimiter_bytes in line.data):
+            if line.is_blank and delimiter_bytes not in line.data:
                 continue
             if is_raw or b'"' not in line.data:
                 yield PlacedRow(strip_cr(line), number, span.offset + span.size + 1)
@@ -183,6 +180,11 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
             return texts
         # Skips the delimiter.
         position += 1
+
+
+def has_text(row: bytes, delimiter: str) -> bool:
+    """Return whether a row of CSV has a cell with text."""
+    return bool(row.strip(b'" \t\r\n' + delimiter.encode()))
 
 
 def _find_closing(row: str, position: int) -> int:

@@ -170,7 +170,7 @@ def plan_shards(folder: Path, record_count: int) -> dict[str, Output]:
     plan = make_plan(tally, ratios={}, options=OPTIONS, overhead=OVERHEAD)
     assert plan.input_count == record_count
     output = _write_value(folder / "plan", plan)
-    output.note = f"{sum(split.count for split in plan.splits.values()):,} shards"
+    output.note = f"{sum(split.shard_count for split in plan.splits.values()):,} shards"
     return {"plan": output}
 
 
@@ -230,7 +230,7 @@ def make_manifest(folder: Path, record_count: int) -> dict[str, Output]:
     total, shards = ImageSummary(), []
     summary = ImageSummary()
     summary.add((375, 500, 3), "n00000000/n00000000_1.JPEG")
-    summary_text, count = json.dumps(summary.to_json()), plan.splits["train"].count
+    summary_text, count = json.dumps(summary.to_json()), plan.splits["train"].shard_count
     for number in range(count):
         total.merge(ImageSummary.from_json(json.loads(summary_text)))
         name = shard_name("train", number, count)

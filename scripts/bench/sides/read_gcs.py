@@ -127,7 +127,7 @@ def prepare_source(name: str, streams: int, window: int) -> Callable[[], Iterabl
         import grain.python as grain
 
         options = grain.ReadOptions(num_threads=16, prefetch_buffer_size=128)
-        return batched(grain.MapDataset.source(shuffled).to_iter_dataset(options))
+        return make_batches(grain.MapDataset.source(shuffled).to_iter_dataset(options))
 
     def at_random() -> Iterator[Any]:
         # Endless batches of random records, each read with one call.
@@ -143,15 +143,15 @@ def prepare_source(name: str, streams: int, window: int) -> Callable[[], Iterabl
                 yield list(pool.map(source.__getitem__, random.integers(0, len(source), BATCH)))
 
     return {
-        "source, one pass": lambda: batched(source),
-        "source, shuffled": lambda: batched(shuffled),
+        "source, one pass": lambda: make_batches(source),
+        "source, shuffled": lambda: make_batches(shuffled),
         "source, grain": by_grain,
         "source, batches": at_random,
         "source, 64 threads": one_by_one,
     }[name]
 
 
-def batched(records: Iterable[Any]) -> Iterator[list[Any]]:
+def make_batches(records: Iterable[Any]) -> Iterator[list[Any]]:
     """Yield lists of BATCH records; the last one may be shorter."""
     remaining = iter(records)
     while batch := list(itertools.islice(remaining, BATCH)):

@@ -88,9 +88,9 @@ def _read_least(data: Path, batch_size: int) -> tf.data.Dataset:
     return batches.map(slice_records, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
 
 
-def _read_ours(data: Path, batch_size: int, *, training: bool, targets: bool = False) -> tf.data.Dataset:
-    """Return batches from our reader, with shifted ids as labels if `targets`."""
-    tokens = tpudata.Tokens(targets=targets)
+def _read_ours(data: Path, batch_size: int, *, training: bool, has_targets: bool = False) -> tf.data.Dataset:
+    """Return batches from our reader, with shifted ids as labels if `has_targets`."""
+    tokens = tpudata.Tokens(targets=has_targets)
     input_fn = tpudata.make_input_fn(str(data), "train", seed=1, training=training, tokens=tokens)
     return input_fn({"batch_size": batch_size})
 
@@ -101,7 +101,7 @@ _SIDES: dict[str, Callable[[Path, int], tf.data.Dataset]] = {
     "batch, parse_example": _read_and_parse,
     "least: batch, decode_raw, slices": _read_least,
     "tpudata, training": partial(_read_ours, training=True),
-    "tpudata, training, targets": partial(_read_ours, training=True, targets=True),
+    "tpudata, training, targets": partial(_read_ours, training=True, has_targets=True),
     "tpudata, evaluation": partial(_read_ours, training=False),
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from tests.beam_jobs.annotations.converting import HEIGHT, WIDTH, convert_annotated
@@ -31,6 +32,10 @@ def assert_rejects(rejects: dict[str, str], file: str, reasons: dict[int, str]) 
     assert rejects.keys() == {f"{file} line {line}" for line in reasons}
     for line, reason in reasons.items():
         assert reason in rejects[f"{file} line {line}"]
+
+
+def raise_memory_error(*_: object) -> None:
+    raise MemoryError
 
 
 class TestYolo:
@@ -120,6 +125,12 @@ class TestYolo:
     def test_names_a_yaml_file_with_a_value_that_is_not_of_its_type(self, tmp_path: Path, value: str) -> None:
         files = {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": f"names: [person]\nversion: {value}\n"}
         with pytest.raises(SourceError, match=r"data\.yaml: not YAML: .+\. Fix it\.$"):
+            read(write_files(tmp_path, files))
+
+    def test_lack_of_memory_is_not_reported_as_bad_yaml(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        files = {"labels/a.txt": "0 0.5 0.5 1 1\n", "data.yaml": "names: [person]\n"}
+        monkeypatch.setattr(yaml.SafeLoader, "get_single_data", raise_memory_error)
+        with pytest.raises(MemoryError):
             read(write_files(tmp_path, files))
 
 
@@ -336,9 +347,11 @@ class TestImageFolder:
             '{"file_name": "8.png", "objects": {"bbox": [[1, 2, 3]]}}': "'bbox'",
             '{"file_name": "9.png", "objects": {"bbox": [[1, 2, "3", "4"]]}}': "'bbox'",
             '{"file_name": "10.png", "objects": {"bbox": [[1, 2, 3, 4]], "categories": []}}': "'categories'",
+            '{"file_name": "11.png", "": 1}': "the name of a value is ''",
+            '{"file_name": "12.png", "\\ud800": 1}': "the name of a value is '\\ud800'",
         }
         lines = [json.dumps(first), json.dumps({**second, "objects": objects}), "", *bad]
-        pictures = ["more/ä 1.png", *(f"{number}.png" for number in (2, *range(6, 11)))]
+        pictures = ["more/ä 1.png", *(f"{number}.png" for number in (2, *range(6, 13)))]
         found = convert_annotated(tmp_path, {"images/metadata.jsonl": "\n".join(lines)}, pictures, "images")
         assert (found.texts("more/ä 1.png", "caption"), found.texts("2.png", "caption")) == (["a roof"], ["one", "two"])
         assert (found.texts("more/ä 1.png", "class/text"), found.texts("2.png", "class/text")) == (["house"], ["tree"])
@@ -354,6 +367,11 @@ class TestImageFolder:
         found = convert_annotated(tmp_path, files, ["0.png", "1.png"], "images")
         assert found.texts("0.png", "caption") == ["a, b"]
         assert (found.records["0.png"]["class/label"], found.records["1.png"]["class/label"]) == ([7], [10])
+
+    def test_rejects_a_column_of_a_csv_without_a_name(self, tmp_path: Path) -> None:
+        files = {"images/metadata.csv": ",file_name,label\n0,0.png,7\n"}
+        with pytest.raises(SourceError, match=r"metadata\.csv: a column has no name"):
+            convert_annotated(tmp_path, files, ["0.png"], "images")
 
     def test_columns_of_a_csv_are_numbers_if_all_their_cells_are(self, tmp_path: Path) -> None:
         rows = (

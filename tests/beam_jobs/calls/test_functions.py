@@ -359,6 +359,8 @@ def test_bad_record_errors_keep_their_class_and_source(tmp_path: Path) -> None:
     [
         ({"num_shards": 0}, r"argument num_shards: '0' is not a whole number of 1 or more\. See: help\(tpudata\.conv"),
         ({"num_shards": 1.5}, r"argument num_shards: '1\.5' is not a whole number"),
+        ({"seed": 10**5000}, r"^seed: too large \(got an integer of 16,610 bits\)"),
+        ({"column_types": {"a": "int=" + "1" * 5000}}, r"^column_types: a=int=1+: .*fits int64"),
         ({"seed": True}, r"argument seed: invalid int value: 'true'"),
         ({"seed": 3, "shuffle": False}, r"^seed sets the shuffled order, and shuffle=False keeps"),
         ({"resume": True, "append": True}, r"^resume=True and append=True: choose one"),

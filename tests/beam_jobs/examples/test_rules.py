@@ -79,6 +79,21 @@ def test_names_the_reason_for_a_rejection(
         write([example], tmp_path / "out", **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "message"),
+    [
+        ("x", {}, FeatureError, "Feature 'x': an integer of 16,610 bits does not fit int64"),
+        ("label", {"labels": ("cat", "dog")}, BadRecordError, "unknown label: an integer of 16,610 bits"),
+    ],
+)
+def test_rejects_an_integer_that_is_too_large_for_a_text(
+    tmp_path: Path, name: str, options: Any, kind: type[TpudataError], message: str
+) -> None:
+    # Beam cannot encode it between two steps.
+    with pytest.raises(kind, match=message):
+        write([1], tmp_path / "out", lambda _: {name: 10**5000}, **options)
+
+
 def test_names_nested_features_by_path(tmp_path: Path) -> None:
     example = {"image": {"size": {"height": 3}, "name": "a"}, "image/format": b"PNG"}
     (found,) = write_and_read([example], tmp_path / "out")

@@ -37,7 +37,7 @@ def listed(sizes: list[int]) -> list[Reference]:
 def tallied(references: list[Reference], shuffle: bool) -> Tally:
     tally = Tally()
     for pack, digests in pack_references(references, RecordOrder(shuffle, 0), 0):
-        tally.add(TallyPart.from_pack(pack, digests, shuffled=shuffle))
+        tally.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle))
     return tally
 
 
@@ -72,9 +72,11 @@ def test_places_every_record_in_exactly_one_named_shard(sizes: list[int], wish: 
     assert (plan.input_count, plan.bytes) == (len(sizes), sum(sizes))
     for split, part in found.items():
         # None is empty, and none is beyond the last.
-        assert sorted({number for number, _ in part}) == list(range(plan.splits[split].count))
+        assert sorted({number for number, _ in part}) == list(range(plan.splits[split].shard_count))
         assert plan.splits[split].record_count == len(part)
-    names = {shard_name(split, number, plan.splits[split].count) for split, part in found.items() for number, _ in part}
+    names = {
+        shard_name(split, number, plan.splits[split].shard_count) for split, part in found.items() for number, _ in part
+    }
     assert plan.shard_names() == names
 
 
@@ -122,7 +124,7 @@ def test_plan_does_not_depend_on_the_division_into_parts(parts: list[list[int]],
     for start, end in itertools.pairwise(ends):
         tally = combine.create_accumulator()
         for pack, digests in pack_references(references[start:end], RecordOrder(True, 0), 0):
-            tally = combine.add_input(tally, TallyPart.from_pack(pack, digests, shuffled=True))
+            tally = combine.add_input(tally, TallyPart.from_pack(pack, digests, is_shuffled=True))
         tallies.append(tally)
     random.shuffle(tallies)
     merged = combine.extract_output(combine.merge_accumulators(tallies))
@@ -140,9 +142,9 @@ def test_estimates_bytes_by_the_ratio_of_each_split() -> None:
 
 def test_follows_the_requested_number_or_size_of_shards() -> None:
     sizes = [10_000] * 300
-    assert planned(sizes, num_shards=7).splits["train"].count == 7
-    assert planned(sizes, shard_bytes=300_000).splits["train"].count == 10
-    assert planned(sizes, shard_bytes=300_000, shards_multiple_of=4).splits["train"].count in (8, 12)
+    assert planned(sizes, num_shards=7).splits["train"].shard_count == 7
+    assert planned(sizes, shard_bytes=300_000).splits["train"].shard_count == 10
+    assert planned(sizes, shard_bytes=300_000, shards_multiple_of=4).splits["train"].shard_count in (8, 12)
     with pytest.raises(UsageError, match=r"--num-shards is 301, but split train of 300 records fills 300 of them"):
         planned(sizes, num_shards=301)
     with pytest.raises(UsageError, match=r"--shards-multiple-of is 301, but split train of 300 records fills 300"):
@@ -167,7 +169,7 @@ def test_shards_smaller_than_a_bucket_are_within_15_percent_of_the_target() -> N
     target = 100_000 * int(records.sum()) // shards
     plan = make_plan(tally, {}, ConvertOptions("in", "out", shard_bytes=target), OVERHEAD)
     split = plan.splits["train"]
-    assert split.count == shards
+    assert split.shard_count == shards
     # Of records at even distances, as shuffled positions are.
     inside = np.arange(64, dtype=np.uint64) << np.uint64(64 - BUCKET_BITS - 6)
     filled = np.bincount(
@@ -189,7 +191,7 @@ def test_rejects_empty_inputs_and_empty_splits() -> None:
 def test_groups_shards_to_at_most_65_536_references(records: int, count: int) -> None:
     count = min(count, records)
     plan = SplitPlan(records, 1, tuple(range(1, count)))
-    assert plan.count == count
+    assert plan.shard_count == count
     assert 1 <= plan.group_width <= 64
     assert plan.group_width == 1 or plan.group_width * records // count <= 1 << 16
     assert plan.find_shards(np.array([0, count - 1, 2**64 - 1], np.uint64)).tolist() == [0, count - 1, count - 1]
@@ -200,7 +202,7 @@ def test_omitted_records_take_no_shards() -> None:
     options = ConvertOptions("in", "out", shard_bytes=5000)
     whole = make_plan(tally, {}, options, OVERHEAD).splits
     half = make_plan(tally, {}, options, OVERHEAD, {"train": (500, 50_000)}).splits
-    assert half["train"].count == round(whole["train"].count * 499 / 999)
+    assert half["train"].shard_count == round(whole["train"].shard_count * 499 / 999)
     assert half["train"].record_count == 999
     # If every record of a split is omitted, one shard remains.
-    assert make_plan(tally, {}, options, OVERHEAD, {"train": (999, 99_900)}).splits["train"].count == 1
+    assert make_plan(tally, {}, options, OVERHEAD, {"train": (999, 99_900)}).splits["train"].shard_count == 1

@@ -36,7 +36,7 @@ def tallied(units: list[list[Reference]], shuffle: bool) -> Tally:
     order, tally = RecordOrder(shuffle, 0), Tally()
     for number, references in enumerate(units):
         for pack, digests in pack_references(references, order, number):
-            tally.add(TallyPart.from_pack(pack, digests, shuffled=shuffle, texts=np.arange(len(pack.keys))))
+            tally.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle, text_bytes=np.arange(len(pack.keys))))
     return tally
 
 
@@ -56,9 +56,9 @@ def test_buckets_add_up_to_the_listed_references(sizes: list[list[int]], shuffle
         buckets = tally.add_up_buckets(split)
         assert (np.diff(buckets.starts.astype(object)) > 0).all()
         assert buckets.bytes.sum() == sum(reference.size for reference in inside)
-        assert buckets.records.sum() == len(inside)
+        assert buckets.record_counts.sum() == len(inside)
         if not shuffle:
-            assert buckets.records.max() <= 16
+            assert buckets.record_counts.max() <= 16
 
 
 @given(SIZES, st.booleans(), st.integers(0, 60))
@@ -68,7 +68,7 @@ def test_merged_tallies_equal_the_tally_of_all(sizes: list[int], shuffle: bool, 
     parts = [Tally() for _ in units]
     for number, (unit, part) in enumerate(zip(units, parts, strict=True)):
         for pack, digests in pack_references(unit, RecordOrder(shuffle, 0), number):
-            part.add(TallyPart.from_pack(pack, digests, shuffled=shuffle))
+            part.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle))
     for part in reversed(parts):
         merged.merge(part)
     assert (merged.bytes, merged.fingerprint, merged.splits) == (whole.bytes, whole.fingerprint, whole.splits)
@@ -76,7 +76,7 @@ def test_merged_tallies_equal_the_tally_of_all(sizes: list[int], shuffle: bool, 
         mine, theirs = merged.add_up_buckets(split), whole.add_up_buckets(split)
         assert mine.starts.tolist() == theirs.starts.tolist()
         assert mine.bytes.tolist() == theirs.bytes.tolist()
-        assert mine.records.tolist() == theirs.records.tolist()
+        assert mine.record_counts.tolist() == theirs.record_counts.tolist()
 
 
 def test_fingerprint_depends_on_keys_and_sizes_but_not_their_order() -> None:
@@ -107,14 +107,14 @@ def test_shards_are_within_15_percent_of_the_target(shuffle: bool) -> None:
     units = [listed(random.integers(20_000, 200_000, 700).tolist(), 700 * number) for number in range(20)]
     options = ConvertOptions("in", "out", shard_bytes=20_000_000, shuffle=shuffle)
     plan = make_plan(tallied(units, shuffle), {}, options, 0)
-    assert min(split.count for split in plan.splits.values()) >= 20
+    assert min(split.shard_count for split in plan.splits.values()) >= 20
     for sizes in shard_bytes(plan, units, shuffle).values():
         assert all(17_000_000 <= size <= 23_000_000 for size in sizes)
 
 
 def shard_bytes(plan: Plan, units: list[list[Reference]], shuffle: bool) -> dict[str, list[int]]:
     """Bytes of each shard, by the plan."""
-    found = {name: [0] * split.count for name, split in plan.splits.items()}
+    found = {name: [0] * split.shard_count for name, split in plan.splits.items()}
     for number, unit in enumerate(units):
         for pack, _ in pack_references(unit, RecordOrder(shuffle, 0), number):
             for split, part in pack.group_by_split():
@@ -136,7 +136,7 @@ def test_pickling_keeps_a_tally(sizes: list[list[int]], shuffle: bool) -> None:
     copy = pickle.loads(pickle.dumps(tally))
     assert (copy.bytes, copy.splits, copy.fingerprint) == (tally.bytes, tally.splits, tally.fingerprint)
     for split in tally.splits:
-        for name in ("starts", "bytes", "records", "texts"):
+        for name in ("starts", "bytes", "record_counts", "text_bytes"):
             one, other = (getattr(each.add_up_buckets(split), name) for each in (tally, copy))
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
@@ -167,4 +167,4 @@ def test_merging_does_not_recompute_sums_for_each_part(monkeypatch: pytest.Monke
         total = combine.merge_accumulators([total, part])
     # More rows than are collected before they are added up, 1 << 18.
     assert 1 <= made < 10
-    assert total.add_up_buckets("train").records.sum() == rows * parts
+    assert total.add_up_buckets("train").record_counts.sum() == rows * parts

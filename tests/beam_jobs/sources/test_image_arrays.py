@@ -262,6 +262,16 @@ def test_rejects_archives_of_other_arrays(tmp_path: Path, arrays: dict[str, Any]
         listed(opened(tmp_path / "a.npz"))
 
 
+def test_names_two_sets_with_different_kinds_of_classes(tmp_path: Path) -> None:
+    images, several = np.zeros((2, 4, 4), np.uint8), np.zeros((2, 3), np.uint8)
+    for name, labels in (("a", [0, 1]), ("b", several), ("c", [1, 0])):
+        np.savez(tmp_path / f"{name}.npz", x=images, y=np.array(labels))
+    with pytest.raises(
+        SourceError, match=r"sets with different kinds of classes, a\.npz/x and b\.npz/x\. Convert them"
+    ):
+        listed(opened(tmp_path))
+
+
 def write_npz_header(path: Path, header: bytes, data: bytes = b"") -> None:
     """Write an archive of one array `x`, given the text of its header and its numbers."""
     with zipfile.ZipFile(path, "w") as archive:
@@ -276,6 +286,8 @@ def write_npz_header(path: Path, header: bytes, data: bytes = b"") -> None:
         b"{'descr': (), 'fortran_order': False, 'shape': (3, 4)}",
         b"{[]: 1}",
         b"-" * 9000,
+        b"-[" * 190,
+        b"1**" * 3000,
         b"1+" * 3000,
         b"{'descr': '|u1', 'fortran_order': False, 'shape': (-3, -4)}",
     ],
@@ -284,6 +296,17 @@ def write_npz_header(path: Path, header: bytes, data: bytes = b"") -> None:
 def test_rejects_a_damaged_header_of_an_array(tmp_path: Path, header: bytes) -> None:
     write_npz_header(tmp_path / "a.npz", header, bytes(12))
     with pytest.raises(CorruptionError, match=r"a\.npz at byte \d+: x\.npy is not an array"):
+        opened(tmp_path / "a.npz")
+
+
+def test_lack_of_memory_is_not_reported_as_a_damaged_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 4, 4), np.uint8), y=np.zeros(2, np.uint8))
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(np.lib.format, "read_magic", fail)
+    with pytest.raises(MemoryError):
         opened(tmp_path / "a.npz")
 
 

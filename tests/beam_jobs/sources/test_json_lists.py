@@ -79,6 +79,14 @@ def test_lists_each_array_element_once_for_any_block_size(
     assert [row["t"] for row in extras(folder / "list", block_bytes=block)] == texts
 
 
+@pytest.mark.parametrize("array", [False, True])
+def test_names_the_line_of_a_column_without_a_name(tmp_path: Path, array: bool) -> None:
+    lines = [json.dumps({"path": "0.jpg", "label": "c"}), json.dumps({"path": "1.jpg", "label": "c", "": "x"})]
+    path = write_list(tmp_path, "[" + ",\n".join(lines) + "]" if array else "\n".join(lines), name="list.json")
+    with pytest.raises(SourceError, match=r"list\.json line 2: a column has no name"):
+        opened(path)
+
+
 def test_errors_name_the_line_of_an_array_element(tmp_path: Path) -> None:
     rows = [{"path": f"{number}.jpg", "label": "c"} for number in range(3)]
     path = write_list(tmp_path, json.dumps([*rows, {"path": "9.jpg", "label": "c"}], indent=1), name="list.json")

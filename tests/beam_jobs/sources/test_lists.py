@@ -261,6 +261,7 @@ def test_rejects_default_values_of_another_kind(types: dict[str, str], message: 
             "line 1: column 'x' is .*a number, a string, true, false or",
         ),
         ('{"path": "0.jpg", "label": "cat", "x": 9223372036854775808}\n', "does not fit int64"),
+        ('{"path": "0.jpg", "label": ' + "1" * 5000 + "}", "line 1: not JSON: it has an integer of too many digits"),
         ('{"path": "0.jpg", "label": ' + "[" * 100_000, "line 1: not JSON: it is nested too deep"),
         ('{"path": "0.jpg", "label": "cat", "x": ' + "[" * 900 + "]" * 900 + "}", "line 1: column 'x' is "),
         ('[{"path": "0.jpg", "label": "cat"}', "not a JSON array: the file ends inside it|has no end|ends"),

@@ -432,17 +432,20 @@ def test_unpacks_at_most_1_mebibyte_to_find_the_form_of_a_tar(tmp_path: Path, fi
     path = write_tar(tmp_path, [*first, *FLAT], gz=True)
     assert opened(path).has_classes
     with pytest.raises(SourceError, match=r"data\.tar\.gz is compressed, and its first 1 MiB do not show.*Unpack it"):
-        detect_tar_form(TarUnit(str(path), ""), labelled=True, max_examined_bytes=1 << 20)
+        detect_tar_form(TarUnit(str(path), ""), reads_labels=True, max_examined_bytes=1 << 20)
     # Of one that is not compressed, what is skipped is not read.
     plain = write_tar(tmp_path, [*first, *FLAT])
-    assert detect_tar_form(TarUnit(str(plain), ""), labelled=True, max_examined_bytes=1 << 20).form in (CLASSES, PAIRED)
+    assert detect_tar_form(TarUnit(str(plain), ""), reads_labels=True, max_examined_bytes=1 << 20).form in (
+        CLASSES,
+        PAIRED,
+    )
 
 
 def test_does_not_unpack_trailing_zeros_to_find_the_form_of_a_tar(tmp_path: Path) -> None:
     path = tmp_path / "data.tar.gz"
     path.write_bytes(gzip.compress(tar_bytes([(".hidden", b"")]) + bytes(2 << 20)))
     with pytest.raises(SourceError, match="do not show what it holds"):
-        detect_tar_form(TarUnit(str(path), ""), labelled=True, max_examined_bytes=1 << 20)
+        detect_tar_form(TarUnit(str(path), ""), reads_labels=True, max_examined_bytes=1 << 20)
 
 
 @GZ

@@ -107,9 +107,22 @@ def test_reads_tsv_by_the_rules_of_csv_unless_raw(tmp_path: Path) -> None:
     assert raw.of("b.tsv") == ['"a" b', '"']
 
 
+@pytest.mark.parametrize(("delimiter", "form"), [(",", "csv"), (";", "csv"), ("\t", "tsv"), ("\t", "raw-tsv")])
+@pytest.mark.parametrize("packing", ["", ".gz"])
+def test_rows_of_empty_cells_are_documents_below_the_names_of_columns(
+    tmp_path: Path, delimiter: str, form: str, packing: str
+) -> None:
+    # With and without a byte order mark, and with an empty first row.
+    for number, begin in enumerate(("", "\ufeff", ",\n \n", "\ufeff,\n")):
+        text = f"{begin}text,note\na,b\n,\n\n  \n , \r\nc,\n,"
+        files = {f"a{packing}": PACKERS[packing](text.replace(",", delimiter).encode())}
+        texts = convert_texts(tmp_path / str(number), files, fields=["text"], form=form)
+        assert texts.of("a") == ["a", "", " ", "c", ""]
+
+
 def test_reads_csv_by_the_same_rules_as_lists(tmp_path: Path) -> None:
     good = {
-        "a.csv": ("\ufeff\n \ntext,label\r\n\r\n a ,1\r\n", [" a "]),
+        "a.csv": ("\ufeff\n \n,\ntext,label\r\n\r\n a ,1\r\n", [" a "]),
         "b.csv": ('text,label\n"a\r",1\nb"c,2', ["a\r", 'b"c']),
         "c.csv": ("text,label\n" + "x" * 200_000 + ",1\n", ["x" * 200_000]),
     }

@@ -42,7 +42,9 @@ def main() -> None:
     dataset = tf.data.Dataset.range(begin, begin + REPLICAS * int(steps))
     mesh = Mesh(np.array(jax.devices()), ("replicas",))
     peers = AllPeers()
-    iteration = StackFeed(dataset, mesh, REPLICAS, 2, endless=False, peers=peers, short_data=ShortData[rule]).iterate()
+    iteration = StackFeed(
+        dataset, mesh, REPLICAS, 2, is_endless=False, peers=peers, short_data=ShortData[rule]
+    ).iterate()
     total = jax.jit(lambda array, step: array[step].sum())
     found = []
     with jax.enable_x64(True):

@@ -24,10 +24,10 @@ from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.peers import Peers
 
 
-def feed(dataset: Any, replicas: int = 2, capacity: int = 3, *, endless: bool = False, **others: Any) -> StackFeed:
+def feed(dataset: Any, replicas: int = 2, capacity: int = 3, *, is_endless: bool = False, **others: Any) -> StackFeed:
     mesh = Mesh(np.array(jax.devices()[:replicas]), ("replicas",))
     others = {"peers": Peers(), **others}
-    return StackFeed(dataset, mesh, replicas, capacity, endless=endless, **others)
+    return StackFeed(dataset, mesh, replicas, capacity, is_endless=is_endless, **others)
 
 
 def steps_of(iteration: StackIteration, most: int = 100) -> Iterator[list[Any]]:
@@ -149,7 +149,7 @@ def test_large_batches_make_shorter_stacks() -> None:
 
 
 def test_a_pass_reads_only_the_requested_steps() -> None:
-    assert taken(feed(fails_at(10)).iterate(steps=5)) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert taken(feed(fails_at(10)).iterate(max_steps=5)) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
 @pytest.mark.parametrize("capacity", [1, 3, 5, 8])
@@ -160,11 +160,11 @@ def test_steps_before_an_error_are_delivered(capacity: int) -> None:
         next(steps)
 
 
-@pytest.mark.parametrize(("endless", "processes"), [(True, 1), (False, 1), (True, 2)])
-def test_an_empty_repeated_dataset_fails_if_other_processes_expect_more(endless: bool, processes: int) -> None:
+@pytest.mark.parametrize(("is_endless", "processes"), [(True, 1), (False, 1), (True, 2)])
+def test_an_empty_repeated_dataset_fails_if_other_processes_expect_more(is_endless: bool, processes: int) -> None:
     nothing = numbers(3).filter(lambda value: value > 5).repeat()
     peers = Peers() if processes == 1 else OtherPeers()
-    iteration = feed(nothing, endless=endless, peers=peers).iterate()
+    iteration = feed(nothing, is_endless=is_endless, peers=peers).iterate()
     if processes == 2:
         with pytest.raises(tf.errors.OutOfRangeError):
             iteration.take(1)
@@ -234,7 +234,7 @@ def stacks_on_devices(shape: tuple[int, ...]) -> int:
 
 
 def test_exactly_one_stack_is_prefetched_to_the_devices() -> None:
-    iteration = feed(tf.data.Dataset.from_tensors(np.ones([17], np.float32)).repeat(), endless=True).iterate()
+    iteration = feed(tf.data.Dataset.from_tensors(np.ones([17], np.float32)).repeat(), is_endless=True).iterate()
     shape = (3, 2, 17)
     for _ in range(3):
         portion = iteration.take(3)
@@ -295,7 +295,7 @@ def slow():
 
 dataset = tf.data.Dataset.from_generator(slow, output_signature=tf.TensorSpec([], tf.int32))
 mesh = Mesh(np.array(jax.devices()[:1]), ("replicas",))
-iteration = StackFeed(dataset, mesh, 1, 1000, endless=False, peers=Peers()).iterate()
+iteration = StackFeed(dataset, mesh, 1, 1000, is_endless=False, peers=Peers()).iterate()
 try:
     iteration.take(1)
 except KeyboardInterrupt:

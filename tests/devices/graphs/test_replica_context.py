@@ -14,7 +14,7 @@ from tensorflow.python.training.moving_averages import assign_moving_average
 from tests.devices.graphs.test_collectives import PARTS, REPLICAS, X, fetching
 from tests.estimator.programs import v1
 from tests.helpers.replicas import run_replicas, trace
-from tpudata.devices.graphs.replica_context import hide_replicas, num_replicas
+from tpudata.devices.graphs.replica_context import count_replicas, hide_replicas
 from tpudata.estimator import CrossShardOptimizer, ModelFnError, TPUEstimatorSpec
 
 MEAN = tf.VariableAggregation.MEAN
@@ -90,7 +90,9 @@ def test_merge_call_passes_a_strategy() -> None:
 
     def compute(context: Any, x: Any) -> dict[str, Any]:
         assert tf.distribute.has_strategy()
-        assert context.num_replicas_in_sync == tf.distribute.get_strategy().num_replicas_in_sync == num_replicas() == 4
+        assert (
+            context.num_replicas_in_sync == tf.distribute.get_strategy().num_replicas_in_sync == count_replicas() == 4
+        )
         return {"number": context.replica_id_in_sync_group, **context.merge_call(merge, args=(x,))}
 
     found = outputs_of(compute)
@@ -113,7 +115,7 @@ def test_merge_call_accepts_variables_of_keras_3() -> None:
 def test_one_replica_has_no_strategy() -> None:
     def model(x: Any) -> TPUEstimatorSpec:
         assert not tf.distribute.has_strategy()
-        assert num_replicas() == 1
+        assert count_replicas() == 1
         return fetching(x=tf.distribute.get_replica_context().all_reduce("SUM", x))
 
     graph = trace(model, [tf.TensorSpec([2])], 1).graph
@@ -125,7 +127,7 @@ def test_as_single_replica_hides_the_other_replicas() -> None:
         outside = tf.distribute.get_strategy()
         with hide_replicas(), hide_replicas():
             assert not tf.distribute.has_strategy()
-            assert num_replicas() == 1
+            assert count_replicas() == 1
             total = tf.distribute.get_replica_context().all_reduce("SUM", x)
         assert tf.distribute.get_strategy() is outside
         return fetching(x=total)

@@ -92,7 +92,7 @@ def test_processes_in_different_calls_get_an_error(connect_peers: Connect) -> No
         other = threads.submit(peers[1].min_numbers, [1])
         with pytest.raises(ClusterError, match="chief 0 and another process do different things"):
             peers[0].sum_numbers([1])
-        peers[0].close()
+        peers[0].announce_end()
         with pytest.raises(ClusterError):
             raise other.exception(20) or AssertionError
 
@@ -104,7 +104,7 @@ def test_the_next_exchange_names_a_killed_process(connect_peers: Connect) -> Non
         waits = threads.submit(peers[1].sum_numbers, [1])
         with pytest.raises(ClusterError, match=r"chief 0 lost .*: worker 1 \(c:1\) was killed or cannot be reached"):
             peers[0].sum_numbers([1])
-        peers[0].close()
+        peers[0].announce_end()
         connections[0].shutdown(socket.SHUT_RDWR)
         # It is not connected to worker 1.
         with pytest.raises(ClusterError, match=r"worker 0 lost .*: worker 1 \(c:1\) was killed"):
@@ -126,7 +126,7 @@ def test_foreign_bytes_raise_an_error_in_one_line(data: bytes) -> None:
 
 def test_an_orderly_end_is_not_reported_as_a_kill(connect_peers: Connect) -> None:
     peers, connections = connect_peers(2)
-    peers[1].close()
+    peers[1].announce_end()
     connections[0].shutdown(socket.SHUT_RDWR)
     with pytest.raises(ClusterError, match=r"worker 0 \(b:1\) has ended"):
         peers[0].sum_numbers([1])

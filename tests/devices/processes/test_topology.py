@@ -6,17 +6,17 @@ import pytest
 
 from tests.helpers.forked import run
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.topology import Topology, local_topology
+from tpudata.devices.processes.topology import Topology, make_local_topology
 
 MAKE = """
-from tpudata.devices.processes.topology import local_topology
+from tpudata.devices.processes.topology import make_local_topology
 import jax
 jax.config.update("jax_num_cpu_devices", -1)  # The default, in place of the tests' number.
 {before}
-topology = local_topology(3)
+topology = make_local_topology(3)
 print(topology.num_replicas, topology.is_sharded, len(set(topology.devices)), topology.devices == topology.local_devices)
 print(len(jax.devices("cpu")))
-local_topology({after})
+make_local_topology({after})
 """
 
 
@@ -43,7 +43,7 @@ def test_rejects_more_replicas_than_devices_once_jax_has_started() -> None:
 
 @pytest.mark.parametrize("number", [None, 1])
 def test_one_replica_is_plain_tensorflow(number: int | None) -> None:
-    topology = local_topology(number)
+    topology = make_local_topology(number)
     assert (topology.num_replicas, topology.num_hosts, topology.num_local_replicas, topology.devices) == (1, 1, 1, ())
     assert not topology.is_sharded
 

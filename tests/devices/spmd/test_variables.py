@@ -32,14 +32,14 @@ def value(array: Any) -> Any:
 
 
 def test_every_device_gets_the_hosts_value(variables: dict[str, Any]) -> None:
-    a, b = DeviceVariables(MESH, variables).arrays(["a", "b"])
+    a, b = DeviceVariables(MESH, variables).get_arrays(["a", "b"])
     assert value(b) == 2**40
     assert [value(shard.data) for shard in a.addressable_shards] == [[1.0, 2.0]] * REPLICAS
 
 
 def test_to_host_copies_only_newer_values(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
-    devices.arrays(["a"])
+    devices.get_arrays(["a"])
     devices.replace(["a"], [replicate(MESH, np.array([5, 6], np.float32))])
     assert value(variables["a"]) == [1, 2]
     devices.copy_to_host(["a", "b"])
@@ -51,17 +51,17 @@ def test_to_host_copies_only_newer_values(variables: dict[str, Any]) -> None:
 
 def test_arrays_follow_changes_that_the_host_announced(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
-    devices.arrays(["a"])
+    devices.get_arrays(["a"])
     variables["a"].assign([7.0, 8.0])
-    assert value(devices.arrays(["a"])[0]) == [1, 2]
+    assert value(devices.get_arrays(["a"])[0]) == [1, 2]
     devices.mark_changed_on_host(["a", "b"])
-    assert value(devices.arrays(["a"])[0]) == [7, 8]
+    assert value(devices.get_arrays(["a"])[0]) == [7, 8]
 
 
 def test_donating_arrays_changes_no_host_variable(variables: dict[str, Any]) -> None:
     devices = DeviceVariables(MESH, variables)
     add = jax.jit(lambda x: x + 1, donate_argnums=0)
-    add(*devices.arrays(["a"]))
+    add(*devices.get_arrays(["a"]))
     assert value(variables["a"]) == [1, 2]
 
 
@@ -69,14 +69,14 @@ def test_donating_arrays_changes_no_host_variable(variables: dict[str, Any]) -> 
 def test_replica_values_are_joined_by_their_aggregation(aggregation: Any, expected: float) -> None:
     own = {"sum": tf.Variable(10.0, aggregation=aggregation)}
     replicas = ReplicaVariables(MESH, own)
-    (array,) = replicas.arrays(["sum"])
+    (array,) = replicas.get_arrays(["sum"])
     steps = split_rows(MESH, [np.float32(number) for number in range(REPLICAS)])
     replicas.replace(["sum"], [array + steps])
     replicas.copy_to_host(["sum"])
     assert value(own["sum"]) == expected
     # The joined value goes on as it is: a sum is counted once.
     replicas.mark_changed_on_host(["sum"])
-    replicas.replace(["sum"], replicas.arrays(["sum"]))
+    replicas.replace(["sum"], replicas.get_arrays(["sum"]))
     replicas.copy_to_host(["sum"])
     assert value(own["sum"]) == expected
 

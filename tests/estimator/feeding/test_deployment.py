@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, make_model_fn, train_input_fn
 from tpudata.devices.processes.peers import Peers
-from tpudata.devices.processes.topology import Topology, local_topology
+from tpudata.devices.processes.topology import Topology, make_local_topology
 from tpudata.estimator import (
     CrossShardOptimizer,
     InputPipelineConfig,
@@ -38,7 +38,7 @@ TRAINING = [
 @pytest.fixture
 def pretend_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 4 CPU devices be the cores of a TPU."""
-    topology = dataclasses.replace(local_topology(4), is_tpu=True)
+    topology = dataclasses.replace(make_local_topology(4), is_tpu=True)
     monkeypatch.setattr(estimator_module, "connect_tpu", lambda _: topology)
 
 
@@ -274,7 +274,7 @@ def test_a_single_tpu_core_makes_gradients_dense(monkeypatch: pytest.MonkeyPatch
     def input_fn(params: dict[str, Any]) -> Any:
         return tf.data.Dataset.from_tensor_slices([[0] * params["batch_size"], [1] * params["batch_size"]])
 
-    topology = dataclasses.replace(Topology(1, local_topology(2).devices[:1]), is_tpu=True)
+    topology = dataclasses.replace(Topology(1, make_local_topology(2).devices[:1]), is_tpu=True)
     monkeypatch.setattr(estimator_module, "connect_tpu", lambda _: topology)
     on_tpu = tpu_estimator(tmp_path / "tpu", model_fn, train_batch_size=1).train(input_fn, steps=2)
     plain = tpu_estimator(tmp_path / "plain", model_fn, train_batch_size=1, use_tpu=False).train(input_fn, steps=2)

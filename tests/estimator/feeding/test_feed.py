@@ -85,7 +85,7 @@ def fed_to(host: Host, mode: str, pipeline: Mode, batch: int, rows: int, axis: A
     local = 4 // host.count
     rule = choose_short_data(mode, dataset.element_spec)
     mesh = make_mesh(jax.devices()[:local])
-    iteration = StackFeed(dataset, mesh, local, 1, endless=False, peers=host, short_data=rule).iterate()
+    iteration = StackFeed(dataset, mesh, local, 1, is_endless=False, peers=host, short_data=rule).iterate()
     steps = []
     for element in iter(iteration.next, None):
         features, masks = element if mode == ModeKeys.PREDICT else (element, element["weights"])

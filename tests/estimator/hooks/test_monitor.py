@@ -368,11 +368,11 @@ def test_chief_hooks_of_the_plain_spec_come_first(tmp_path: Path) -> None:
 
 
 def test_hooks_on_a_tpu_fire_at_the_ends_of_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tpudata.devices.processes.topology import local_topology
+    from tpudata.devices.processes.topology import make_local_topology
     from tpudata.estimator import tpu_estimator
 
-    topology = dataclasses.replace(local_topology(2), is_tpu=True)
-    monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: topology)
+    topology = dataclasses.replace(make_local_topology(2), is_tpu=True)
+    monkeypatch.setattr(tpu_estimator, "make_local_topology", lambda _: topology)
     hook = Recorder(["the_loss:0", "global_step:0"])
     estimator = build(tmp_path, 2, iterations=4)
     estimator.train(train_input_fn, hooks=[hook], steps=10)

@@ -155,7 +155,7 @@ def test_devices_train_as_plain_tensorflow(
 ) -> None:
     one = folder_of(1)
     if replicas == 1:  # One CPU device, which only a test uses.
-        monkeypatch.setattr(tpu_estimator, "local_topology", lambda _: Topology(1, find_local_devices(1)))
+        monkeypatch.setattr(tpu_estimator, "make_local_topology", lambda _: Topology(1, find_local_devices(1)))
         estimator_of(tmp_path, 1).train(input_fn, max_steps=STEPS)
     found, expected = tmp_path if replicas == 1 else folder_of(replicas), variables_of(one)
     assert_equal(variables_of(found), expected)

@@ -84,6 +84,8 @@ def test_only_shapes_without_none_are_static() -> None:
         ({"shape": (2**20, None, 2**12)}, "expected at most 2147483647"),
         ({"dtype": "uint8", "encoding": "image", "kind": "bytes", "shape": (2**20, 2**20, 3)}, "expected at most"),
         ({"num_classes": 2**62, "label_offset": 2**62}, "do not fit int64"),
+        ({"num_classes": 10**5000}, "do not fit int64"),
+        ({"shape": (10**5000,)}, "expected at most 2147483647"),
     ],
 )
 def test_rejects_features_that_no_record_can_hold(changes: dict[str, Any], message: str) -> None:

@@ -31,7 +31,7 @@ class Params(TrainingParams):
 
 def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> TPUEstimatorSpec:
     logits = features["logits"] + variable("bias", [CLASSES], tf.compat.v1.zeros_initializer())
-    return make_classification_spec(features, labels, mode, logits, Params(), top_5=True, **params["head"])
+    return make_classification_spec(features, labels, mode, logits, Params(), has_top_5=True, **params["head"])
 
 
 def log_probabilities(logits: Any) -> Any:
@@ -103,3 +103,10 @@ def test_rejects_labels_that_do_not_match_the_logits() -> None:
             UsageError, match=r"labels must be integers \[batch\], one for each row, got int32 \(2, 3\)"
         ):
             make_classification_spec({}, tf.zeros([2, 3], tf.int32), mode, logits, Params())
+
+
+@pytest.mark.parametrize("wrong", [2**32, -(2**32)])
+def test_labels_beyond_int32_are_no_classes(wrong: int, tmp_path: Path) -> None:
+    labels = LABELS.astype(np.int64) + wrong
+    with pytest.raises(tf.errors.InvalidArgumentError, match="outside the valid range"):
+        head(tmp_path, 21).train(rows({"logits": LOGITS}, labels), max_steps=1)

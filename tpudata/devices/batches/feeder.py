@@ -68,14 +68,16 @@ class StackFeed:
         element_spec: structure of one replica's element.
         capacity: number of steps in a stack.
         layout: layout of the stacks on the devices.
-        endless, peers, short_data: as the arguments.
+        is_endless: whether the data of all processes repeats without end.
+        peers: the processes that train together.
+        short_data: rule for processes whose data ends before the data of others.
 
     Args:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         num_local_replicas: number of this process's replicas.
         capacity: largest number of steps in a stack; a stack has fewer if they would exceed `stack_bytes`.
-        endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
+        is_endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends before the data of others.
         stack_bytes: largest size of a stack on one device, unless a single step is larger.
@@ -91,7 +93,7 @@ class StackFeed:
         num_local_replicas: int,
         capacity: int,
         *,
-        endless: bool,
+        is_endless: bool,
         peers: Peers,
         short_data: ShortData = ShortData.STOP,
         stack_bytes: int = STACK_BYTES,
@@ -101,26 +103,26 @@ class StackFeed:
         # Bytes of a step on one device, which gets one element.
         step_bytes = sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
         self.capacity: int = max(1, min(capacity, stack_bytes // max(step_bytes, 1)))
-        self.endless = endless
+        self.is_endless = is_endless
         self.short_data = short_data
         self.peers = peers
         self.layout = StackLayout(specs, mesh, num_local_replicas, self.capacity)
-        self._reader = StepReader(dataset, num_local_replicas, self.capacity, endless=endless)
+        self._reader = StepReader(dataset, num_local_replicas, self.capacity, is_endless=is_endless)
 
-    def iterate(self, steps: int | None = None) -> StackIteration:
+    def iterate(self, max_steps: int | None = None) -> StackIteration:
         """Return a new pass over the data; a thread begins to read the pass ahead.
 
         Args:
-            steps: largest number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
+            max_steps: largest number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
         """
-        return StackIteration(self, steps)
+        return StackIteration(self, max_steps)
 
-    def prefetch(self, steps: int | None) -> Prefetcher[Steps, Portion]:
-        """Start a thread that reads the stacks of a pass, of at most `steps` steps, and places them on the devices."""
+    def prefetch(self, max_steps: int | None) -> Prefetcher[Steps, Portion]:
+        """Start a thread that reads the stacks of a pass, of at most `max_steps` steps, and places them on the devices."""
         current_pass = self._reader.open_pass()
         return Prefetcher(
-            lambda: self._reader.read(current_pass, steps),
-            lambda steps_read: Portion(self.layout.place(steps_read.columns), start=0, count=steps_read.count),
+            lambda: self._reader.read(current_pass, max_steps),
+            lambda steps: Portion(self.layout.place(steps.columns), start=0, count=steps.count),
             ahead=1,
             name="tpudata-stacks",
             cancel=current_pass.end,
@@ -128,12 +130,17 @@ class StackFeed:
 
 
 class StackIteration:
-    """One pass over the data of a StackFeed."""
+    """One pass over the data of a StackFeed.
 
-    def __init__(self, feed: StackFeed, steps: int | None) -> None:
+    Args:
+        feed: the data.
+        max_steps: largest number of steps that the pass reads; None for all.
+    """
+
+    def __init__(self, feed: StackFeed, max_steps: int | None) -> None:
         self._feed = feed
-        self._remaining_steps = steps
-        self._stacks = feed.prefetch(steps)
+        self._num_remaining_steps = max_steps
+        self._stacks = feed.prefetch(max_steps)
         self._stack: Portion | None = None
         self._zeros: list[jax.Array] | None = None
         self._failure: Exception | None = None
@@ -190,17 +197,19 @@ class StackIteration:
         If the data fails, the call after the last common step raises the error.
         """
         self._raise_failure()
-        if self._is_over or self._remaining_steps == 0:
+        if self._is_over or self._num_remaining_steps == 0:
             return None
         num_requested = (
-            self._feed.capacity if self._remaining_steps is None else min(self._feed.capacity, self._remaining_steps)
+            self._feed.capacity
+            if self._num_remaining_steps is None
+            else min(self._feed.capacity, self._num_remaining_steps)
         )
         stack, error = self._read(num_requested)
         count, self._failure = self._agree(0 if stack is None else stack.count, error)
         # Only the end of the data, or an error, makes a stack shorter.
         self._is_over = count < num_requested
-        if self._remaining_steps is not None:
-            self._remaining_steps -= count
+        if self._num_remaining_steps is not None:
+            self._num_remaining_steps -= count
         if count:
             # Only with `ShortData.FILL` is there no stack: the data of another process still has steps, this one's has ended.
             return Portion(self._make_zeros() if stack is None else stack.arrays, start=0, count=count)
@@ -221,7 +230,7 @@ class StackIteration:
             error: the error that ended this process's data, if any.
         """
         min_count, max_count, has_failed = local_count, local_count, error is not None
-        if not self._feed.endless:
+        if not self._feed.is_endless:
             # In one exchange, which endless data does not need: a maximum is the negated minimum of the negated numbers.
             minima = self._feed.peers.min_numbers([local_count, -local_count, -int(has_failed)])
             min_count, max_count, has_failed = minima[0], -minima[1], minima[2] < 0

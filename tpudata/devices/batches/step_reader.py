@@ -36,15 +36,15 @@ class StepReader:
         dataset: `tf.data.Dataset` of the elements of the replicas in turn, with static shapes.
         num_replicas: number of replicas, whose elements make a step.
         capacity: largest number of steps to read in one call.
-        endless: whether the data never ends, so that its end is an error.
+        is_endless: whether the data never ends, so that its end is an error.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, num_replicas: int, capacity: int, *, endless: bool) -> None:
+    def __init__(self, dataset: tf.data.Dataset, num_replicas: int, capacity: int, *, is_endless: bool) -> None:
         # TensorFlow logs a line to stderr when an iterator ends, so endless zeros follow data that ends, and mark its end.
-        self._dataset = dataset if endless else mark_elements(dataset)
+        self._dataset = dataset if is_endless else mark_elements(dataset)
         self._num_replicas = num_replicas
         self._capacity = capacity
-        self._endless = endless
+        self._is_endless = is_endless
         self._specs = [spec for spec in tf.nest.flatten(dataset.element_spec) if isinstance(spec, tf.TensorSpec)]
         # Traced once, by the first read: TensorFlow would warn of functions that many short runs trace anew.
         self._read_function = _TracedOnce(self._read_steps)
@@ -69,7 +69,7 @@ class StepReader:
             max_steps: largest number of steps to read; None for all.
 
         Raises:
-            tf.errors.OutOfRangeError: the data ended although `endless` is set.
+            tf.errors.OutOfRangeError: the data ended although `is_endless` is set.
             Exception: the error of the dataset, raised after the steps before it.
         """
         remaining_steps = max_steps
@@ -167,7 +167,7 @@ class StepReader:
         """Return the tensors of the next element, and whether it is real; zeros after the end of the data are not real."""
         element, is_real = iterator.get_next(), True
         # `mark_elements` has paired each element with whether it is real.
-        if not self._endless:
+        if not self._is_endless:
             element, is_real = element
         return [tensor for tensor in tf.nest.flatten(element) if tensor is not None], is_real
 

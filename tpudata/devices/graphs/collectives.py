@@ -157,7 +157,7 @@ class _Lowering:
     def _lower_sum(
         self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
-        """Yield the nodes that replace a sum; the last has the sum's name, and an output that is called like the sum's.
+        """Yield the nodes that replace a sum; the last has the name of the sum, and its output the name of the sum's output.
 
         Args:
             node: the sum.
@@ -179,7 +179,11 @@ class _Lowering:
     ) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes that replace a sum of float64, which XlaAllReduce lacks: a collective over all replicas.
 
-        Takes the arguments of `_lower_sum`.
+        Args:
+            node: the sum.
+            groups: its replica groups.
+            controls: control inputs of new constants.
+            is_function: whether the node is in a function.
 
         Raises:
             ModelFnValueError: there are several groups.
@@ -214,7 +218,7 @@ class _Lowering:
             ModelFnValueError: the groups are not constant, or do not list each replica once.
         """
         # The gradient of a function gets its groups as an argument from the function; if all groups that the graph holds cover
-        # all replicas, the argument's groups do too.
+        # all replicas, the argument's groups also do.
         if groups_node is None and all(
             self._covers_all_replicas(constant) for constant in self._list_constant_groups()
         ):

@@ -48,7 +48,7 @@ def find_needed_operations(
     inputs: Collection[str] = (),
     waits_for: Callable[[tf.Operation], bool] | None = None,
 ) -> set[tf.Operation]:
-    """Return the given operations and all operations on which they depend.
+    """Return `operations` and all operations on which they depend.
 
     Args:
         operations: operations at which the walk begins.

@@ -49,7 +49,7 @@ def hide_replicas() -> Iterator[None]:
         yield
 
 
-def num_replicas() -> int:
+def count_replicas() -> int:
     """Return the number of replicas of the code that is traced; 1 outside of `replica_context`."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 

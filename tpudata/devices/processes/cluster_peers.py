@@ -74,7 +74,7 @@ class ClusterPeers(Peers):
         }
         for link in self._links.values():
             link.start()
-        atexit.register(self.close)
+        atexit.register(self.announce_end)
 
     def sum_numbers(self, numbers: Sequence[int]) -> list[int]:
         """Return the sums of the numbers over the processes; every process must call this."""
@@ -131,11 +131,11 @@ class ClusterPeers(Peers):
         finally:
             self._wait_start = None
 
-    def close(self) -> None:
-        """Announce to the other processes that this one ends; do nothing in a forked child."""
+    def announce_end(self) -> None:
+        """Tell the other processes that this one is ending; do nothing in a forked child."""
         if os.getpid() == self._pid:
             for link in self._links.values():
-                link.close()
+                link.announce_end()
 
     def _combine(self, kind: bytes, numbers: Sequence[int], combine: Callable[..., npt.NDArray[np.int64]]) -> list[int]:
         """Return the numbers of all processes, reduced elementwise by `combine` (a NumPy reduction)."""

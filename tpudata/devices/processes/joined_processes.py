@@ -112,7 +112,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
                 )
                 devices = _connect_devices(jax, peers, group.origin, devices)
         except BaseException:
-            peers.close()
+            peers.announce_end()
             raise
         _joined = JoinedProcesses(group, devices_per_process, peers, devices)
         return _joined

@@ -85,8 +85,8 @@ class Link:
             raise LinkEndedError
         return message
 
-    def close(self) -> None:
-        """Announce to the other process that this one ends; this does not close the connection."""
+    def announce_end(self) -> None:
+        """Tell the other process that this one is ending; the connection stays open."""
         with contextlib.suppress(LinkEndedError):
             self.send(_END, b"")
 

@@ -88,7 +88,7 @@ class _WaitLog:
 
     def end(self) -> None:
         """Log that all processes joined, if the wait was logged."""
-        # A warning, too, so that everyone who saw the message of the wait sees this one.
+        # Also a warning, so that everyone who saw the message of the wait sees this one.
         if self._has_logged:
             _log.warning("%s: all processes of the cluster run.", self._group.origin)
 
@@ -192,7 +192,7 @@ def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
 
 def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
     """Return a connection to the first process; a thread makes it, because the look-up of a host may block for long."""
-    connected: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+    connections: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
     has_ended = threading.Event()
 
     def attempt() -> None:
@@ -201,7 +201,7 @@ def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
                 connection = socket.create_connection(split_address(group.coordinator), _CONNECT_SECONDS)
                 # Without a listener on this machine, a socket may get the very port that it connects to, and meet itself.
                 if connection.getsockname() != connection.getpeername():
-                    connected.put(connection)
+                    connections.put(connection)
                     return
                 connection.close()
             has_ended.wait(_TRY_SECONDS)
@@ -211,7 +211,7 @@ def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
         while True:
             wait_log.check(group.describe([0]))
             with contextlib.suppress(queue.Empty):
-                return connected.get(timeout=_TRY_SECONDS)
+                return connections.get(timeout=_TRY_SECONDS)
     finally:
         has_ended.set()
 

@@ -70,7 +70,7 @@ class Topology:
         return Topology(self.num_local_replicas, self.local_devices, is_tpu=True)
 
 
-def local_topology(num_replicas: int | None) -> Topology:
+def make_local_topology(num_replicas: int | None) -> Topology:
     """Return this process's devices for `num_replicas` replicas; one replica runs in plain TensorFlow, without jax.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The workers of the TPU pod to which this machine belongs, from variables or a TPU VM's metadata, where jax finds them, too."""
+"""The workers of this machine's TPU pod, from the variables or the TPU VM's metadata in which jax also finds them."""
 
 import os
 import urllib.request

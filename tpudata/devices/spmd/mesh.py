@@ -46,7 +46,7 @@ def split_rows(mesh: Mesh, rows: Sequence[Array]) -> jax.Array:
     return jax.make_array_from_single_device_arrays((mesh.size, *np.shape(rows[0])), sharding, parts)
 
 
-def first_copy(array: jax.Array) -> jax.Array:
+def get_first_copy(array: jax.Array) -> jax.Array:
     """Return a replicated array's copy on the first device of this process."""
     return array.addressable_data(0)
 
@@ -60,7 +60,7 @@ def wait_on_cpus(mesh: Mesh, *results: object) -> None:
             first_array.block_until_ready()
 
 
-def local_parts(array: jax.Array, axis: int = 0) -> list[Array]:
+def list_local_parts(array: jax.Array, axis: int = 0) -> list[Array]:
     """Return this process's parts of an array that is split along `axis`: for each replica, a NumPy array without that axis."""
     # A shard that is the whole array has no start.
     shards = sorted(array.addressable_shards, key=lambda shard: shard.index[axis].start or 0)

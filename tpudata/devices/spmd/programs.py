@@ -141,11 +141,11 @@ def compile_loop(
         read: DeviceArrays,
         per_replica: DeviceArrays,
         goes_on: jax.Array | None,
-        portion: jax.Array,
+        step_range: jax.Array,
         stacks: DeviceArrays,
         shared_inputs: DeviceArrays,
     ) -> tuple[DeviceArrays, DeviceArrays, LoopOutput]:
-        first, count = portion
+        first, count = step_range
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
 

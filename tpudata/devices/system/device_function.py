@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tpudata.devices.batches.global_arrays import make_global_array
 from tpudata.devices.graphs.traced_code import tracing_function
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.devices.spmd.mesh import AXIS, list_local_devices, local_parts, wait_on_cpus
+from tpudata.devices.spmd.mesh import AXIS, list_local_devices, list_local_parts, wait_on_cpus
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceVariables
 from tpudata.devices.system.traced_function import INDEX_SPECS, TracedFunction, find_function_name
@@ -28,7 +28,7 @@ class DeviceFunction:
         function: a Python function or a `tf.function`.
         structure: structure of its arguments, a jax `PyTreeDef`.
         specs: specs of the tensors of one replica.
-        splits: whether the rows of each tensor are split over the replicas.
+        are_split: for each tensor, whether its rows are split over the replicas.
         state: values of variables on the devices.
 
     Raises:
@@ -41,12 +41,12 @@ class DeviceFunction:
         function: Callable[..., Tensors],
         structure: jax.tree_util.PyTreeDef,
         specs: Sequence[tf.TensorSpec],
-        splits: Sequence[bool],
+        are_split: Sequence[bool],
         state: DeviceVariables,
     ) -> None:
-        self._splits = tuple(splits)
+        self._are_split = tuple(are_split)
         # A compiled call takes the split tensors before the tensors that all replicas get.
-        self._argument_order = sorted(range(len(specs)), key=lambda index: not splits[index])
+        self._argument_order = sorted(range(len(specs)), key=lambda index: not are_split[index])
         with tracing_function(find_function_name(function)):
             traced = TracedFunction(function, structure, specs, state.mesh.size)
             program = self._lower(traced, specs)
@@ -83,18 +83,18 @@ class DeviceFunction:
         """
         state, layout = self._state, self._layout
         # Copies: the caller may write to its arrays while they are transferred or in use.
-        split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._splits[index])
-        whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._splits[index])
+        split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._are_split[index])
+        whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._are_split[index])
         written, _, results = self._call(
-            state.arrays(layout.written),
-            state.arrays(layout.read),
+            state.get_arrays(layout.written),
+            state.get_arrays(layout.read),
             (),  # No variable has a separate value on each replica.
             split_arrays,
             (*whole_arrays, np.int64(call_index)),
         )
         state.replace(layout.written, written)
         wait_on_cpus(state.mesh, results, written)
-        return jax.tree.unflatten(self._result_structure, [np.stack(local_parts(result)) for result in results])
+        return jax.tree.unflatten(self._result_structure, [np.stack(list_local_parts(result)) for result in results])
 
     def _stack(self, rows: Array) -> jax.Array:
         """Return a global array [1, replicas, rows of a replica, ...] from the rows of this process's replicas."""

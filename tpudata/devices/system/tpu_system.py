@@ -68,7 +68,7 @@ def tpu_system(
     elif task.num_workers > 1:
         topology = join_cluster(task, num_replicas)
     else:
-        # Not `local_topology`: here a single replica runs on a device of jax, too.
+        # Not `make_local_topology`: here even a single replica runs on a device of jax.
         topology = Topology(num_replicas, find_local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)
     try:
@@ -149,11 +149,11 @@ class TPUSystem:
         if not self._is_open:
             raise UsageError(f"{_NAME}: run() was called after the block ended. Call it inside of `with`.")
         devices = self.devices if device is None else (self._find_local_device(device),)
-        tensors, splits = self._flatten_arguments(jax, args, split if device is None else False)
+        tensors, are_split = self._flatten_arguments(jax, args, split if device is None else False)
         specs = tuple(
-            self._make_replica_spec(tensor, is_split) for tensor, is_split in zip(tensors, splits, strict=True)
+            self._make_replica_spec(tensor, is_split) for tensor, is_split in zip(tensors, are_split, strict=True)
         )
-        key = (function, jax.tree.structure(args), specs, splits, devices)
+        key = (function, jax.tree.structure(args), specs, are_split, devices)
         # Otherwise jax would make 64-bit arguments and variables 32-bit ones.
         with jax.enable_x64(True):
             compiled = self._functions.get(key) or self._compile_function(*key)
@@ -195,7 +195,7 @@ class TPUSystem:
         function: Callable[..., Tensors],
         structure: "jax.tree_util.PyTreeDef",
         specs: tuple[tf.TensorSpec, ...],
-        splits: tuple[bool, ...],
+        are_split: tuple[bool, ...],
         devices: tuple["jax.Device", ...],
     ) -> "DeviceFunction":
         """Compile a function for a group of devices, and keep it for further calls.
@@ -204,7 +204,7 @@ class TPUSystem:
             function: the user's function.
             structure: nesting of the function's arguments.
             specs: spec of each array among the arguments, on one device.
-            splits: for each array, whether its rows are split over the devices.
+            are_split: for each array, whether its rows are split over the devices.
             devices: the devices, each of which runs a replica.
         """
         from tpudata.devices.spmd.mesh import make_mesh
@@ -213,9 +213,9 @@ class TPUSystem:
 
         if devices not in self._states:
             self._states[devices] = DeviceVariables(make_mesh(devices), self._variables)
-        compiled = DeviceFunction(function, structure, specs, splits, self._states[devices])
+        compiled = DeviceFunction(function, structure, specs, are_split, self._states[devices])
         self._variables.update(compiled.variables)
-        self._functions[function, structure, specs, splits, devices] = compiled
+        self._functions[function, structure, specs, are_split, devices] = compiled
         return compiled
 
     def _find_local_device(self, index: int) -> "jax.Device":
@@ -235,7 +235,7 @@ class TPUSystem:
         Args:
             jax: the module `jax`, which `run` has imported.
             args: arguments of the user's function.
-            split: as in `run`.
+            split: whether the rows of each argument are split over the devices: one bool for all arguments, or one for each.
 
         Raises:
             UsageError: `split` has another length than `args`, or an array has strings or cannot be split.
@@ -245,15 +245,15 @@ class TPUSystem:
             raise UsageError(
                 f"{_NAME}: run(split={split}): one for each argument (got {len(argument_splits)}, expected {len(args)})."
             )
-        tensors, splits = [], []
+        tensors, are_split = [], []
         for index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
             for leaf in jax.tree.leaves(argument):
                 # A Python number gets TensorFlow's dtype, such as int32.
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
                 self._check_argument(index, array, is_split)
                 tensors.append(array)
-                splits.append(bool(is_split))
-        return tensors, tuple(splits)
+                are_split.append(bool(is_split))
+        return tensors, tuple(are_split)
 
     def _check_argument(self, index: int, array: Array, is_split: bool) -> None:
         """Raise UsageError if an array of the argument `index` has strings, or rows that cannot be split equally."""

@@ -33,4 +33,4 @@ class Report(Protocol):
     """Callback that adds a finding to the current mode."""
 
     def __call__(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
-        """Report a finding; arguments as in Finding."""
+        """Add a finding; the arguments are the fields of `Finding` after `mode`."""

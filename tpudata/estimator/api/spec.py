@@ -141,7 +141,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorSpec(NamedTupleMethods):
-    """Result of a model_fn for the plain Estimator; a TPUEstimator accepts it, too.
+    """Result of a model_fn for the plain Estimator; a TPUEstimator also accepts it.
 
     Attributes:
         mode: a value of ModeKeys.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tpudata.checks import require, require_flag, require_type
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.estimator.config.run_config import RunConfig
 from tpudata.estimator.config.tpu_config import InputPipelineConfig, TPUConfig
@@ -129,8 +130,8 @@ def check_export(to_tpu: object, to_cpu: object, api_version: object) -> None:
         )
     if getattr(api_version, "value", api_version) != 1:
         raise ValueError(
-            f"TPUEstimator(export_saved_model_api_version={api_version!r}) is for SavedModels for TPUs, which are not written. "
-            "Omit it."
+            f"TPUEstimator(export_saved_model_api_version={format_value(api_version)}) is for SavedModels for TPUs, which are not "
+            "written. Omit it."
         )
 
 

@@ -37,7 +37,7 @@ class RunConfig:
     Attributes:
         tpu_config: a TPUConfig.
         evaluation_master: "" or the value of `master`, since an estimator has one TPU; None for `master`. With `use_tpu=False`,
-            "local" is allowed, too.
+            "local" is also allowed.
         master: "", "local" or None for the TPU of this machine, on which the program runs. The address of another machine's TPU is
             an error; with `use_tpu=False`, so is the address of any TPU.
         cluster: a `tf.distribute.cluster_resolver.TPUClusterResolver` of this machine's TPU, in place of `master`.
@@ -205,7 +205,7 @@ class RunConfig:
 
         Raises:
             TypeError: save_checkpoints_secs is not a number.
-            ValueError: save_checkpoints_secs is not above 0, or there is an interval in steps, too.
+            ValueError: save_checkpoints_secs is not above 0, or there is also an interval in steps.
         """
         seconds = self.save_checkpoints_secs
         if seconds is DEFAULT:

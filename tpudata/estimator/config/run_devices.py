@@ -30,7 +30,7 @@ def connect_tpu(config: RunConfig) -> Topology:
         UsageError: an option is not supported on a pod, or jax has already started there.
     """
     if config.cluster is not None:
-        # The cluster takes the place of master; tpu_name only completes the message.
+        # The cluster takes the place of master; tpu_name is only used in the error message.
         require_own_tpu({"RunConfig(cluster=...)": config.cluster.master()}, config.tpu_name)
     else:
         names = {"RunConfig(master=...)": config.master, "RunConfig(tpu_name=...)": config.tpu_name}

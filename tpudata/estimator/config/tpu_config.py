@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from tpudata.checks import require, require_flag, require_positive_int, require_seconds
+from tpudata.error_text.values import format_value
 from tpudata.estimator.api.named_tuple import NamedTupleMethods
 
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600}
@@ -93,7 +94,7 @@ class TPUConfig(NamedTupleMethods):
         require_flag("TPUConfig", name, getattr(self, name))
         cores = self.num_cores_per_replica
         if cores is not None and cores & (cores - 1):  # More than one bit is set.
-            raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {cores}.")
+            raise ValueError(f"TPUConfig(num_cores_per_replica=...) must be a power of 2, got {format_value(cores)}.")
         if self.input_partition_dims is not None and cores is None:
             raise ValueError("TPUConfig(input_partition_dims=...) requires num_cores_per_replica. Pass it, too.")
         seconds = self.initial_infeed_sleep_secs
@@ -110,7 +111,7 @@ class TPUConfig(NamedTupleMethods):
         except ValueError:
             allowed = ", ".join(member.name for member in InputPipelineConfig)
             raise ValueError(
-                f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {pipeline!r}."
+                f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {format_value(pipeline)}."
             ) from None
         name, allowed = "eval_training_input_configuration", "PER_HOST_V1 or SLICED"
         eval_pipeline = self.eval_training_input_configuration

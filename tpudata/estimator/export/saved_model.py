@@ -154,29 +154,29 @@ def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[st
     candidates = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
     for prefix, tensors in (receiver.receiver_tensors_alternatives or {}).items():
         candidates |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
-    signatures, skipped = {}, []
+    signatures, omissions = {}, []  # `omissions` are names of omitted signatures with the reason of each.
     # Each set of inputs that a NamedReceiver has in addition serves the default output alone.
     named_tensors = receiver.named_receiver_tensors if isinstance(receiver, NamedReceiver) else {}
     for name, tensors in named_tensors.items():
         if DEFAULT_SIGNATURE in outputs:
             candidates[name] = (tensors, outputs[DEFAULT_SIGNATURE])
         else:
-            skipped.append(f"{name}: model_fn has no export_output {DEFAULT_SIGNATURE!r}")
+            omissions.append(f"{name}: model_fn has no export_output {DEFAULT_SIGNATURE!r}")
     for name, (tensors, output) in candidates.items():
         try:
             signature = output.make_signature_def(tensors)
             _check_inputs_suffice(signature, tensors)
         except ValueError as error:
-            skipped.append(f"{name}: {error}")
+            omissions.append(f"{name}: {error}")
         else:
             signatures[name] = signature
     if not signatures:
         raise ModelFnValueError(
-            f"export_saved_model: no signature can be served; {'; '.join(skipped)}. Add a PredictOutput to export_outputs, or "
+            f"export_saved_model: no signature can be served; {'; '.join(omissions)}. Add a PredictOutput to export_outputs, or "
             "use another serving_input_receiver_fn."
         )
-    if skipped:
-        _log.warning("The export omits signatures: %s.", "; ".join(skipped))
+    if omissions:
+        _log.warning("The export omits signatures: %s.", "; ".join(omissions))
     if DEFAULT_SIGNATURE not in signatures:
         _log.warning("The export has no signature %r: callers must name one of %s.", DEFAULT_SIGNATURE, [*signatures])
     return signatures
@@ -225,14 +225,14 @@ def _restore(
     )
     stored_names = checkpoint.open_reader().get_variable_to_shape_map()
     parts = {name: Part.find(variable) for name, variable in variables.items()}
-    restored = {
+    restored_variables = {
         name: variable
         for name, variable in variables.items()
         if variable.op in needed_operations
         or name in stored_names
         or select_part_of_whole(name, parts[name], stored_names)
     }
-    values = checkpoint.read(restored, parts)
+    values = checkpoint.read(restored_variables, parts)
     # The initializers assign the fed values instead of the initial ones.
     feeds = {variables[name].initial_value: value for name, value in values.items()}
     session.run([variable.initializer for variable in variables.values()], feeds)

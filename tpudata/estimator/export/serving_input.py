@@ -49,7 +49,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
     """A ServingInputReceiver whose `features` is one tensor, which model_fn gets unchanged.
 
     Raises:
-        ValueError: as for ServingInputReceiver, or features is a dict.
+        ValueError: features is a dict, a value is not a tensor, or a name is not a string.
     """
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class Iteration:
 
     Args:
         dataset: a `tf.data.Dataset`.
-        is_endless: as the attribute.
+        is_endless: whether the data is known to repeat without end.
     """
 
     def __init__(self, dataset: tf.data.Dataset, *, is_endless: bool = False) -> None:

@@ -15,7 +15,7 @@ class _Leaf(NamedTuple):
 
     Attributes:
         tensor: the tensor.
-        role: as `list_roles` returns it.
+        role: "dense", or for a part of a sparse tensor "indices", "values" or "dense_shape".
         axis: axis of the rows.
     """
 

@@ -117,15 +117,16 @@ def call_input_fn(
         all_arguments = {**arguments, "params": dict(params)}
         return input_fn(**{name: value for name, value in all_arguments.items() if name in names})
 
-    dataset = _call_eagerly(call)
+    result = _call_eagerly(call)
     # `_call_eagerly` returns None if input_fn only works in a graph.
-    if not needs_dataset and (dataset is None or are_tensors(dataset)):
-        dataset = make_tensor_dataset(call, config.tf_random_seed)
-    if not isinstance(dataset, tf.data.Dataset):
+    if not needs_dataset and (result is None or are_tensors(result)):
+        result = make_tensor_dataset(call, config.tf_random_seed)
+    if not isinstance(result, tf.data.Dataset):
         fix = " PER_HOST_V2 does not support tensors: return the dataset itself." if needs_dataset else ""
         raise TypeError(
-            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(dataset).__name__}.{fix}"
+            f"input_fn must return a tf.data.Dataset of features or of (features, labels), got {type(result).__name__}.{fix}"
         )
+    dataset = result
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in tf.nest.flatten(dataset.element_spec)):
         # `map` passes the parts of a tuple one by one, and any other element as the only argument.
         dataset = dataset.map(lambda *element: split_sparse(element[0] if len(element) == 1 else element))

@@ -47,7 +47,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         blueprint: blueprint of the scratch graph, before hooks add to it.
         variables: the real variables by name.
         copies: the variables' copies on the host.
-        host_writes: as in Timing.
+        host_writes: on devices, operations of model_fn that write summaries, which the host runs; None for plain TensorFlow,
+            whose steps run them.
     """
 
     # The destructor of the base class reads this; there is no real session.
@@ -65,7 +66,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._graph = blueprint.graph
         self._copies = copies
         self._variables = dict(variables)
-        # Computations by the names of the computed tensors and operations, the names of the fed tensors, and the time.
+        # Computations, by the names of what is computed, the names of the fed tensors, and when they run: BEFORE or AFTER the step,
+        # or None.
         self._computations: dict[object, _Computation] = {}
         # Tensors of variables' values, by name of the handle.
         self._reads: dict[str, tf.Tensor] = {}
@@ -103,7 +105,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             for info, value in zip(new_variables, values, strict=True):
                 self._variables[info.name] = tf.Variable(value, trainable=False, name=info.name)
         self._blueprint = dataclasses.replace(self._blueprint, variables=(*self._blueprint.variables, *new_variables))
-        self._computations.clear()  # They do not know the new variables.
+        self._computations.clear()  # They were built without the new variables.
 
     def find_element(self, fetch: Fetch) -> GraphElement:
         """Return the graph's tensor or operation for a fetch; for a variable, the tensor of its value.
@@ -272,7 +274,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             tensors: tensors to compute.
             operations: operations to run.
             fed_names: names of the tensors whose values the computation takes.
-            when: as in `evaluate`.
+            when: BEFORE or AFTER the step, so that the computation does not run operations of the step again; None if it may.
 
         Raises:
             ModelFnValueError: a tensor or operation depends on the batch.
@@ -301,7 +303,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             # Hooks fetch at every step, so the lookup of a trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
-        return _Computation(run, uses=replay.reads, writes=replay.writes)
+        return _Computation(run, uses=replay.uses, writes=replay.writes)
 
     def _check_independent_of_batch(self, replay: Replay, fed_names: set[str]) -> None:
         """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""

@@ -27,7 +27,7 @@ class Replay:
 
     Attributes:
         operations: operations of the scratch graph that are copied.
-        reads: names of the variables that the operations use.
+        uses: names of the variables that the operations read or may change.
         writes: names of the variables that the operations may change.
 
     Args:
@@ -35,7 +35,7 @@ class Replay:
         structure: nested structure of tensors of the scratch graph to compute.
         updates: operations of the scratch graph to run.
         cuts: tensors of the scratch graph whose values are passed at the call instead of being computed.
-        waits_for: predicate of an operation that is a control input of a needed one: whether it is needed, too; None if all are.
+        waits_for: predicate of an operation that is a control input of a needed one: whether it is also needed; None if all are.
         rewrite: function from the copied `GraphDef` to the one to run; it may add inputs, which must be among `cuts`.
     """
 
@@ -67,7 +67,7 @@ class Replay:
         # The rewritten graph may need fewer or other inputs than the operations.
         self._fed_names = list_input_tensors(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
-        self.reads = frozenset(self._handles.values())
+        self.uses = frozenset(self._handles.values())
 
     def __call__(
         self, arguments: Iterable[Tensors], find_handle: Callable[[str], tf.Tensor], values: Sequence[tf.Tensor] = ()

@@ -148,7 +148,7 @@ class Monitor:
                 if arguments is not None:
                     self._add_arguments(index, hook, arguments, feeds)
         elements = [element for fetches in self._hook_fetches.values() for element in fetches.elements]
-        # Hooks mostly fetch the same values from each step.
+        # Plans are kept, since hooks mostly fetch the same values from each step.
         fed_names = frozenset(feeds)
         plan_key = tuple(element.name for element in elements), fed_names
         if plan_key not in self._plans:

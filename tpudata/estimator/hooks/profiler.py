@@ -12,18 +12,18 @@ _train = tf.compat.v1.train
 _log = logging.getLogger("tpudata")
 
 
-def begin_profile(folder: str, *, on_devices: bool) -> Callable[[], None] | None:
+def begin_profile(folder: str, *, is_on_devices: bool) -> Callable[[], None] | None:
     """Begin a profile of this process for TensorBoard.
 
     Args:
         folder: folder whose plugins/profile gets the profile.
-        on_devices: whether jax runs the steps.
+        is_on_devices: whether jax runs the steps.
 
     Returns:
         The function that ends and writes the profile; None if another profile is running.
     """
     try:
-        if not on_devices:
+        if not is_on_devices:
             tf.profiler.experimental.start(folder)
             stop: Callable[[], None] = tf.profiler.experimental.stop
             return stop
@@ -42,13 +42,13 @@ class Profiler:
     Args:
         folder: folder whose plugins/profile gets the profile.
         steps: (first, last) step, counted from 1; None for no profile.
-        on_devices: whether jax runs the steps.
+        is_on_devices: whether jax runs the steps.
     """
 
-    def __init__(self, folder: str, steps: tuple[int, int] | None, *, on_devices: bool = False) -> None:
+    def __init__(self, folder: str, steps: tuple[int, int] | None, *, is_on_devices: bool = False) -> None:
         self._folder = folder
         self._steps = steps
-        self._on_devices = on_devices
+        self._is_on_devices = is_on_devices
         # First step of the profile, once it has begun.
         self._first_step: int | None = None
         self._end_profile: Callable[[], None] | None = None
@@ -70,7 +70,7 @@ class Profiler:
         first, last = self._steps
         if not first - 1 <= step < last:
             return
-        self._end_profile = begin_profile(self._folder, on_devices=self._on_devices)
+        self._end_profile = begin_profile(self._folder, is_on_devices=self._is_on_devices)
         if self._end_profile is None:
             _log.warning("Steps %d to %d are not profiled: another profile is running in this process.", first, last)
             self._steps = None
@@ -133,7 +133,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
     def from_original(cls, hook: tf.compat.v1.train.ProfilerHook) -> "ProfilerHook":
         """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, from its private attributes."""
         file, timer = profile_file_and_timer(hook)
-        # Any interval: the timer, which has the right one, is replaced.
+        # The interval is arbitrary: the timer of `hook`, which has the right one, replaces this one.
         counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
         counterpart._timer = timer
         return counterpart
@@ -147,7 +147,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         """Begin a profile, if one is due, and request the global step."""
         del run_context
         if self._next_step is not None and self._timer.should_trigger_for_step(self._next_step):
-            self._end_profile = begin_profile(self._folder, on_devices=self.on_devices)
+            self._end_profile = begin_profile(self._folder, is_on_devices=self.on_devices)
             if self._end_profile is None:
                 _log.warning("ProfilerHook: step %d is not profiled: another profile is running.", self._next_step)
         return _train.SessionRunArgs(self._global_step)

@@ -148,7 +148,7 @@ class ScaffoldLoader:
 
     def note_writes(self) -> None:
         """Record it if a step or a hook has assigned to the variables, so that `reload` does not overwrite these values."""
-        if self._step.writes or self._session.pop_has_written():
+        if self._step.writes_saved_variables or self._session.pop_has_written():
             self._set_run_source()
 
     def _set_run_source(self) -> None:

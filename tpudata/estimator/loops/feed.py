@@ -63,7 +63,7 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         make_mesh(topology.devices),
         topology.num_local_replicas,
         deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
-        endless=not has_end,
+        is_endless=not has_end,
         peers=peers,
         short_data=choose_short_data(deployment.mode, dataset.element_spec),
     )

@@ -51,7 +51,7 @@ class Runtime:
         lock: lock held while a step is compiled, and while variables are loaded for a batch and the batch runs.
 
     Args:
-        user_model: as the attribute.
+        user_model: functions and parameters of the user.
         find_topology: function that returns the topology, and may connect to it; called at the first use.
         warm_start: source of initial values, or None.
     """
@@ -153,8 +153,8 @@ class Runtime:
         num_replicas = topology.num_replicas if topology.devices else None
         traced = trace_model(call_model, mode, specs, self.seed, summaries_dir, num_replicas)
         step_classes = _import_device_steps() if topology.devices else _PLAIN_STEPS
-        broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
-        return step_classes[mode](traced, topology, self.store, broadcast=broadcast)
+        is_broadcast = deployment.pipeline is InputPipelineConfig.BROADCAST
+        return step_classes[mode](traced, topology, self.store, is_broadcast=is_broadcast)
 
 
 def _choose_host_copies(topology: Topology, variables: dict[str, tf.Variable]) -> HostCopies:

@@ -43,7 +43,7 @@ class CheckpointReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint; equal to another only if their contents are, too.
+    """One checkpoint; equal to another only if their contents are equal.
 
     Attributes:
         prefix: path without the `.index` and `.data-*` endings.

@@ -57,8 +57,8 @@ def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
         peers: the processes that train together.
 
     Raises:
-        CheckpointError: as in `find_latest`.
-        StorageError: as in `find_latest`.
+        CheckpointError: the state file is damaged, or names a checkpoint that does not exist.
+        StorageError: the state file cannot be read.
         ClusterError: this process does not find the chief's checkpoint in its model_dir.
     """
     chief_checkpoint = find_latest(model_dir) if peers.is_chief else None
@@ -84,8 +84,9 @@ def find_requested_or_latest(model_dir: str, path: str | None) -> Checkpoint | N
     """Return the checkpoint at `path`; without a path the newest one of model_dir, or None if it has no checkpoint yet.
 
     Raises:
-        CheckpointError: there is no checkpoint at the path; or as in `find_latest`.
-        StorageError: as in `find_latest`.
+        CheckpointError: there is no checkpoint at the path, or its index cannot be read; or the state file is damaged, or names a
+            checkpoint that does not exist.
+        StorageError: the state file cannot be read.
     """
     if path is not None:
         return Checkpoint.open(str(path))
@@ -224,7 +225,7 @@ def _write_state(model_dir: str, paths: list[str]) -> None:
     """Replace the state file by one that names `paths`, the newest last."""
     state = tf.compat.v1.train.generate_checkpoint_state_proto(".", paths[-1], paths)
     target = _make_state_path(model_dir)
-    temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Unique, as another process may write to the folder, too.
+    temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Unique, as another process may also write to the folder.
     with tf.io.gfile.GFile(temporary, "w") as file:
         file.write(str(state))
     tf.io.gfile.rename(temporary, target, overwrite=True)

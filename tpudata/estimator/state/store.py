@@ -24,7 +24,7 @@ class VariableStore:
 
     Args:
         variables: the variables by name; the store adds the variables that it makes.
-        copies: as the attribute.
+        copies: the variables' copies on the host.
         peers: the processes that train together.
         warm_start: choice of the variables that start from another run's checkpoint if `load` gets none; or None.
     """

@@ -164,16 +164,18 @@ def read_warm_values(
         CheckpointError: there is no checkpoint, or it lacks a variable or has it in another shape or dtype.
         ValueError: the settings rename a variable that they do not choose.
     """
-    names = settings.previous_names(infos)
+    previous_names = settings.previous_names(infos)
     checkpoint = settings.checkpoint()
     reader = checkpoint.open_reader()
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
     # By variable: its slice of a partitioned variable that the checkpoint stores whole; otherwise None.
     parts_of_wholes = {
-        info.name: _find_part_of_whole(info, names[info.name], shapes) for info in infos if info.name in names
+        info.name: _find_part_of_whole(info, previous_names[info.name], shapes)
+        for info in infos
+        if info.name in previous_names
     }
-    for name, previous in names.items():
+    for name, previous in previous_names.items():
         if parts_of_wholes[name] is not None:
             continue
         if previous not in shapes:
@@ -191,11 +193,12 @@ def read_warm_values(
             )
     skipped = _find_skipped(settings, infos, variables, shapes)
     if skipped:
-        _warn_of_skipped(settings, checkpoint.prefix, [*names], skipped)
-    log = _log.info if names else _log.warning  # Settings that choose nothing are likely a mistake.
-    log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(names), len(infos))
+        _warn_of_skipped(settings, checkpoint.prefix, [*previous_names], skipped)
+    log = _log.info if previous_names else _log.warning  # Settings that choose nothing are likely a mistake.
+    log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(previous_names), len(infos))
     return {
-        name: read_value(reader, checkpoint.prefix, previous, parts_of_wholes[name]) for name, previous in names.items()
+        name: read_value(reader, checkpoint.prefix, previous, parts_of_wholes[name])
+        for name, previous in previous_names.items()
     }
 
 
@@ -232,7 +235,7 @@ def _find_skipped(
 
 
 def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[str], skipped: Sequence[str]) -> None:
-    """Warn of variables that a pattern skips; suggest a list with a pattern that chooses them, too, but not the optimizer's slots.
+    """Warn of variables that a pattern skips; suggest a list with a pattern that also chooses them, but not the optimizer's slots.
 
     Args:
         settings: the settings, whose vars_to_warm_start is a string.

@@ -97,7 +97,10 @@ class BatchStep(Step, abc.ABC):
     """Step of evaluation or prediction.
 
     Args:
-        traced, topology, store, broadcast: as in Step.
+        traced: the model.
+        topology: devices that run the steps.
+        store: store of the variables that checkpoints contain.
+        is_broadcast: whether all replicas get the same rows.
         builder_class: class of the builder of calls on the step's devices.
     """
 
@@ -107,10 +110,10 @@ class BatchStep(Step, abc.ABC):
         topology: Topology,
         store: VariableStore,
         *,
-        broadcast: bool,
+        is_broadcast: bool,
         builder_class: Callable[[Step, VariableStore], BatchCallBuilder] = PlainCallBuilder,
     ) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast)
+        super().__init__(traced, topology, store, is_broadcast=is_broadcast)
         self._builder = builder_class(self, store)
         # Key of the fetches for which `_call` is built.
         self._built_key: tuple[tuple[str, ...], tuple[str, ...]] | None = None

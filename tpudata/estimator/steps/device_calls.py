@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.devices.spmd.lowering import ReplicaProgram, lower
-from tpudata.devices.spmd.mesh import local_parts
+from tpudata.devices.spmd.mesh import list_local_parts
 from tpudata.devices.spmd.programs import Layout, compile_call
 from tpudata.devices.spmd.variables import DeviceState, DeviceVariables
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
@@ -70,13 +70,13 @@ class DeviceCallBuilder:
             # Otherwise jax would make 64-bit numbers, such as the call's index, 32-bit ones.
             with jax.enable_x64(True):
                 results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))
-                return finish([local_parts(result) for result in results])
+                return finish([list_local_parts(result) for result in results])
 
         return BatchCall(replay.writes, run)
 
     def read_rows(self, feature: jax.Array) -> list[Array]:
         """Return a feature of a batch as NumPy arrays, one for each replica."""
-        return [rows[0] for rows in local_parts(feature, axis=1)]
+        return [rows[0] for rows in list_local_parts(feature, axis=1)]
 
 
 def make_device_state(step: Step, store: VariableStore) -> DeviceState:

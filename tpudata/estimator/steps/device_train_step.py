@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.devices.batches.feeder import Portion, StackIteration
 from tpudata.devices.processes.topology import Topology
-from tpudata.devices.spmd.mesh import first_copy, local_parts, replicate
+from tpudata.devices.spmd.mesh import get_first_copy, list_local_parts, replicate
 from tpudata.devices.spmd.programs import Layout, LoopOutput, LoopProgram, compile_loop
 from tpudata.estimator.api.spec import get_host_call
 from tpudata.estimator.feeding.iteration import StepIteration
@@ -30,10 +30,17 @@ _UNCHECKED = np.ones(0, bool)
 
 
 class DeviceTrainStep(TrainStep):
-    """A training step of all replicas, and loops of it. The arguments are those of Step."""
+    """A training step of all replicas, and loops of it.
 
-    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast)
+    Args:
+        traced: the model.
+        topology: devices that run the steps.
+        store: store of the variables that checkpoints contain.
+        is_broadcast: whether all replicas get the same rows.
+    """
+
+    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, is_broadcast: bool) -> None:
+        super().__init__(traced, topology, store, is_broadcast=is_broadcast)
         self._state = make_device_state(self, store)
         # Placed like the `goes_on` that a loop returns: a second placement would compile the loop a second time.
         self._true_on_devices = replicate(self._state.mesh, True)
@@ -102,7 +109,7 @@ class DeviceTrainStep(TrainStep):
             return LoopResult.make_empty(self.global_step, len(self.checked), has_data=has_data)
         fetched = {}
         if last_output.fetched:
-            values = [self.replicas.join(local_parts(array)) for array in last_output.fetched]
+            values = [self.replicas.join(list_local_parts(array)) for array in last_output.fetched]
             fetched = dict(zip(self.fetches.names, values, strict=True))
         return LoopResult(
             global_step=int(global_steps[-1][-1]),
@@ -120,7 +127,7 @@ class DeviceTrainStep(TrainStep):
             return
         _, host_tensors = host_call
         # For each tensor, the values [capacity, ...] of each replica.
-        replica_stacks = [local_parts(stack, axis=1) for stack in output.step_values]
+        replica_stacks = [list_local_parts(stack, axis=1) for stack in output.step_values]
         for index in range(count):
             tensors = [self.replicas.concatenate([stack[index] for stack in stacks]) for stacks in replica_stacks]
             self._host_call.update(tf.nest.pack_sequence_as(host_tensors, tensors))
@@ -130,7 +137,7 @@ class DeviceTrainStep(TrainStep):
         if not self.checked:
             return np.ones(0, bool)
         with jax.enable_x64(True):  # Otherwise jax would take float64 variables as float32.
-            return np.asarray(first_copy(self._are_finite(self._state.shared.arrays(self.checked))))
+            return np.asarray(get_first_copy(self._are_finite(self._state.shared.get_arrays(self.checked))))
 
     def _find_compiled(
         self, capacity: int, fed_names: tuple[str, ...], is_single_step: bool

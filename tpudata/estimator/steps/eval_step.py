@@ -19,10 +19,17 @@ from tpudata.tensor_types import Array, Tensors
 
 
 class EvalStep(BatchStep):
-    """Step of an evaluation: one batch, which updates the metrics. The arguments are those of BatchStep.
+    """Step of an evaluation: one batch, which updates the metrics.
 
     Attributes:
         warns_of_padding: whether features contain "weights" that model_fn does not use, and no warning has been logged yet.
+
+    Args:
+        traced: the model.
+        topology: devices that run the steps.
+        store: store of the variables that checkpoints contain.
+        is_broadcast: whether all replicas get the same rows.
+        builder_class: class of the builder of calls on the step's devices.
     """
 
     def __init__(
@@ -31,10 +38,10 @@ class EvalStep(BatchStep):
         topology: Topology,
         store: VariableStore,
         *,
-        broadcast: bool,
+        is_broadcast: bool,
         builder_class: Callable[[Step, VariableStore], BatchCallBuilder] = PlainCallBuilder,
     ) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast, builder_class=builder_class)
+        super().__init__(traced, topology, store, is_broadcast=is_broadcast, builder_class=builder_class)
         self._host_call = make_host_call(traced, topology, self.replicas)
         self._host_metrics: HostMetrics | None = None
         eval_metrics = get_eval_metrics(traced.spec)
@@ -43,7 +50,7 @@ class EvalStep(BatchStep):
             with self.blueprint.graph.as_default():
                 tensors = self.replicas.convert_host_tensors(eval_metrics, "eval_metrics")
             # If all replicas get the same rows, only the first replica's tensors count.
-            num_concatenated = 1 if broadcast else topology.num_replicas
+            num_concatenated = 1 if is_broadcast else topology.num_replicas
             self._host_metrics = HostMetrics(metric_fn, tensors, num_concatenated, traced.seed)
         features, _ = self.blueprint.arguments
         weights = find_row_weights(features)

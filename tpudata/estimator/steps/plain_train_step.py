@@ -28,10 +28,17 @@ _Loop: TypeAlias = Callable[..., tuple[Tensors, ...]]
 
 
 class PlainTrainStep(TrainStep):
-    """A training step in a `tf.function`, with the operations that the scratch graph has. The arguments are those of Step."""
+    """A training step in a `tf.function`, with the operations that the scratch graph has.
 
-    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast)
+    Args:
+        traced: the model.
+        topology: devices that run the steps.
+        store: store of the variables that checkpoints contain.
+        is_broadcast: whether all replicas get the same rows.
+    """
+
+    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, is_broadcast: bool) -> None:
+        super().__init__(traced, topology, store, is_broadcast=is_broadcast)
         self._constants: dict[tuple[type, int], tf.Tensor] = {}
         self._are_finite: Callable[[], tf.Tensor] | None = None
         # The last loop that was run, and the key of its request.
@@ -105,13 +112,13 @@ class PlainTrainStep(TrainStep):
         )
         specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in self.fetches.tensors]
         placeholders = [self.blueprint.graph.get_tensor_by_name(name) for name in fed_names]
-        # A loop notes the global step after each step, unless every step adds 1 to it.
+        # A loop records the global step after each step, unless every step adds 1 to it.
         counts_every_step = self.counts_every_step
 
         def run(*arguments: tf.Tensor) -> tuple[Tensors, ...]:
-            num_others = len(arguments) - len(placeholders)
-            *iterator_tensors, limit, records_summaries = arguments[:num_others]
-            step = functools.partial(self._add_replica_step, replica_step, arguments[num_others:])
+            first_value = len(arguments) - len(placeholders)
+            *iterator_tensors, limit, records_summaries = arguments[:first_value]
+            step = functools.partial(self._add_replica_step, replica_step, arguments[first_value:])
             iterator = pack_iterator(iteration.spec, iterator_tensors)
             if is_single_step and iteration.is_endless:
                 return self._add_step(step, iterator, records_summaries)

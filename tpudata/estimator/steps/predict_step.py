@@ -8,7 +8,7 @@ from tpudata.tensor_types import Array, Arrays, Tensors
 
 
 class PredictStep(BatchStep):
-    """Step of a prediction: one batch. The arguments are those of BatchStep."""
+    """Step of a prediction: one batch."""
 
     def plan_outputs(self) -> tuple[Tensors, list[tf.Operation]]:
         """Return (predictions, fetched tensors), which a replica computes for a batch, and the operations that it runs."""

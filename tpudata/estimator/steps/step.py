@@ -36,7 +36,7 @@ class Step:
         traced: the model.
         topology: devices that run the steps.
         store: store of the variables that checkpoints contain.
-        broadcast: whether all replicas get the same rows.
+        is_broadcast: whether all replicas get the same rows.
         list_always_run: function from a trace to the operations of its scratch graph that every step runs, whatever is fetched.
     """
 
@@ -46,12 +46,12 @@ class Step:
         topology: Topology,
         store: VariableStore,
         *,
-        broadcast: bool,
+        is_broadcast: bool,
         list_always_run: Callable[[TracedModel], list[tf.Operation]] = lambda _: [],
     ) -> None:
         self.mode = traced.mode
         self.fetches = StepFetches(traced, list_always_run)
-        self.replicas = ReplicaValues(topology, traced.specs, broadcast=broadcast)
+        self.replicas = ReplicaValues(topology, traced.specs, is_broadcast=is_broadcast)
         self.local_copies: HostCopies = OnlyOnHost()  # Steps on several devices replace it.
         self._traced = traced
         self._topology = topology
@@ -86,7 +86,7 @@ class Step:
         return int(self.variables["global_step"].numpy())
 
     @property
-    def writes(self) -> bool:
+    def writes_saved_variables(self) -> bool:
         """Whether a step of evaluation or prediction assigns to variables that checkpoints contain."""
         return bool(self._writes & self.variables.keys())
 
@@ -139,6 +139,6 @@ def list_local_names(traced: TracedModel) -> set[str]:
     """Return the names of the variables that no checkpoint contains."""
     names = {info.name for info in traced.blueprint.variables if info.is_local}
     for metric in get_metric_ops(traced.spec).values():
-        # The sums of a Keras metric are local, too, although they are in no collection of local variables.
+        # The sums of a Keras metric are also local, although they are in no collection of local variables.
         names |= {get_raw_variable(variable).op.name for variable in getattr(metric, "variables", ())}
     return names

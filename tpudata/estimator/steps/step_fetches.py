@@ -56,7 +56,7 @@ class StepFetches:
 
     @property
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Key of the built step; valid in other traces, too, which have the same names."""
+        """Key of the built step; also valid in other traces, which have the same names."""
         return self.value_names, self.effect_names
 
     @property

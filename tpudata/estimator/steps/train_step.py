@@ -65,7 +65,7 @@ class LoopResult(NamedTuple):
 
     @classmethod
     def make_empty(cls, global_step: int, num_checked: int, *, has_data: bool) -> "LoopResult":
-        """Return the result of a loop that did no step.
+        """Return the result of a loop that took no step.
 
         Args:
             global_step: the global step.
@@ -84,15 +84,21 @@ def _list_always_run(traced: TracedModel) -> list[tf.Operation]:
 
 
 class TrainStep(Step, abc.ABC):
-    """A training step, and loops of it. The arguments are those of Step.
+    """A training step, and loops of it.
 
     Attributes:
         checked: names of the trainable floating variables, whose values must remain finite.
         uses_tf_summary: whether model_fn writes with tf.summary.
+
+    Args:
+        traced: the model.
+        topology: devices that run the steps.
+        store: store of the variables that checkpoints contain.
+        is_broadcast: whether all replicas get the same rows.
     """
 
-    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, broadcast: bool) -> None:
-        super().__init__(traced, topology, store, broadcast=broadcast, list_always_run=_list_always_run)
+    def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, is_broadcast: bool) -> None:
+        super().__init__(traced, topology, store, is_broadcast=is_broadcast, list_always_run=_list_always_run)
         # TensorFlow's own CrossShardOptimizer does not sum here.
         reject_other_cross_shard(self.blueprint)
         if topology.is_sharded:
@@ -180,7 +186,7 @@ class TrainStep(Step, abc.ABC):
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
         """Return the cached loop of `key` for the current fetches; call `build` to make it at the first request.
 
-        Loops for fewer fetched tensors are dropped, since tensors remain requested.
+        A tensor stays requested once it was, so loops that return fewer are no longer needed; they are dropped.
         """
         if self._loops_value_names != self.fetches.value_names:
             self._loops, self._loops_value_names = {}, self.fetches.value_names

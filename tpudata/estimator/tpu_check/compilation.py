@@ -59,7 +59,7 @@ class StepPart:
 
 
 class StepParts:
-    """Parts of a step, without operations that are rejected.
+    """Builder of the parts of a step that are compiled, without the operations that are rejected.
 
     Args:
         traced: the model, traced for replicas, with arguments of static shapes.
@@ -180,7 +180,7 @@ def can_compile_here(graph: StepGraph, report: Report) -> bool:
     blueprint = graph.blueprint
     variables_gib = sum(count_bytes(blueprint.get_initial_value(info)) for info in blueprint.variables) / GIB
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
-    if variables_gib > memory_gib / 2:  # The compilation takes memory, too.
+    if variables_gib > memory_gib / 2:  # The compilation also takes memory.
         what = f"it is not compiled: its variables take {variables_gib:.1f} of this machine's {memory_gib:.1f} GiB"
         report("the step", what, "use a machine with twice the memory of the variables", is_rejected=False)
         return False

@@ -129,13 +129,13 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
     """
     unsupported_operations: set[tf.Operation] = set()
     # Types of the rejected operations by (line of the program, reason, fix).
-    missing_types: dict[tuple[str, str, str], list[str]] = {}
+    rejected_types: dict[tuple[str, str, str], list[str]] = {}
     for operation, outermost in graph.iterate_all():
         code_line = find_code_line(operation)
-        reason = _find_rejection(operation)
-        if reason is not None:
+        rejection = _find_rejection(operation)
+        if rejection is not None:
             unsupported_operations.add(outermost)
-            missing_types.setdefault((code_line, *reason), []).append(operation.type)
+            rejected_types.setdefault((code_line, *rejection), []).append(operation.type)
             continue
         shape = _find_dynamic_shape(operation)
         if shape is not None:
@@ -154,7 +154,7 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
                 "use tf.cast to float32, or pass dtype=tf.float32",
                 is_rejected=False,
             )
-    for (code_line, what, fix), types in missing_types.items():
+    for (code_line, what, fix), types in rejected_types.items():
         report(code_line, f"{', '.join(dict.fromkeys(types))}: {what}", fix)
     return unsupported_operations
 

@@ -54,7 +54,7 @@ from tpudata.estimator.tracing.replica_values import concatenate_specs
 from tpudata.estimator.tracing.traced_model import TracedModel, trace_model
 from tpudata.tensor_types import Specs, Tensors
 
-_DEFAULT_CORES = 8
+_DEFAULT_REPLICAS = 8
 _MAX_STEPS = 1000
 _T = TypeVar("_T")
 
@@ -63,13 +63,13 @@ def rehearse(
     runtime: Runtime, input_fns: Mapping[str, InputFunction], tpu: TPUSlice | None = None, effort: str = "quick"
 ) -> Rehearsal:
     """Rehearse the modes of `input_fns`; see `check_tpu_compatibility`."""
-    cores = _count_cores(runtime, tpu)
+    num_replicas = _count_replicas(runtime, tpu)
     findings: list[Finding] = []
     metrics: tuple[str, ...] = ()
     costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
         require_one_of("rehearse: a mode", mode, MODES)
-        mode_rehearsal = _ModeRehearsal(runtime, mode, cores, tpu, effort)
+        mode_rehearsal = _ModeRehearsal(runtime, mode, num_replicas, tpu, effort)
         mode_rehearsal.rehearse(input_fn)
         findings += dict.fromkeys(mode_rehearsal.findings)  # Without repetitions.
         metrics += tuple(mode_rehearsal.metrics)
@@ -77,15 +77,15 @@ def rehearse(
     return Rehearsal(tuple(findings), metrics, costs)
 
 
-def _count_cores(runtime: Runtime, tpu: TPUSlice | None) -> int:
-    """Return the number of replicas to rehearse with: the slice's, or else num_shards, or else 8.
+def _count_replicas(runtime: Runtime, tpu: TPUSlice | None) -> int:
+    """Return the number of replicas to rehearse with: one for each device of the slice; without a slice num_shards, or else 8.
 
     Raises:
         UsageError: num_shards is not the slice's number of devices.
     """
     num_shards = runtime.config.tpu_config.num_shards
     if tpu is None:
-        return num_shards or _DEFAULT_CORES
+        return num_shards or _DEFAULT_REPLICAS
     if num_shards not in (None, tpu.replicas):
         raise UsageError(
             f"tpu={tpu.name!r}: TPUConfig(num_shards={num_shards}) is for another TPU (got {num_shards}, expected {tpu.replicas} "
@@ -105,33 +105,33 @@ class _ModeRehearsal:
     Args:
         runtime: runtime of the estimator, whose devices are not used.
         mode: a value of ModeKeys.
-        cores: number of replicas to trace the step for.
+        num_replicas: number of replicas to trace the step for.
         tpu: the slice to compile the step for; None for XLA on this machine alone.
         effort: effort of the TPU's compiler, a key of EFFORTS.
     """
 
-    def __init__(self, runtime: Runtime, mode: str, cores: int, tpu: TPUSlice | None, effort: str) -> None:
+    def __init__(self, runtime: Runtime, mode: str, num_replicas: int, tpu: TPUSlice | None, effort: str) -> None:
         self.findings: list[Finding] = []
         self.metrics: list[str] = []
         self.costs: list[StepCost] = []
         self._tpu = tpu
         self._effort = effort
         self._mode = mode
-        self._cores = cores
+        self._num_replicas = num_replicas
         user_model = runtime.user_model
         size = user_model.batch_sizes[mode]
-        topology = Topology(cores, is_tpu=True)
+        topology = Topology(num_replicas, is_tpu=True)
         try:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
             self._report("batch size", str(error))
             # Go on with the next size that can be split.
-            size = math.ceil((size or 1) / cores) * cores
+            size = math.ceil((size or 1) / num_replicas) * num_replicas
         batch_sizes = {**user_model.batch_sizes, mode: size}
         self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=batch_sizes), lambda: topology)
 
     def _report(self, where: str, what: str, fix: str = "", *, is_rejected: bool = True) -> None:
-        """Add a finding; arguments as in Finding."""
+        """Add a finding about this mode; the arguments are the fields of `Finding` after `mode`."""
         self.findings.append(Finding(self._mode, where, what, fix, is_rejected))
 
     def rehearse(self, input_fn: InputFunction) -> None:
@@ -222,7 +222,7 @@ class _ModeRehearsal:
 
         try:
             seed = self._runtime.config.tf_random_seed
-            return trace_model(call_model, self._mode, specs, seed, num_replicas=self._cores)
+            return trace_model(call_model, self._mode, specs, seed, num_replicas=self._num_replicas)
         except Exception as error:  # Any error of model_fn would stop a run.
             self._report("model_fn", *_explain(error))
             return None
@@ -230,7 +230,7 @@ class _ModeRehearsal:
     def _check_host_function(
         self, blueprint: Blueprint, field: str, pair: tuple[Callable[..., _T], HostTensors] | None
     ) -> _T | None:
-        """Call metric_fn or host_fn with the tensors of all cores, in a scratch graph, and report its errors.
+        """Call metric_fn or host_fn with the tensors of all replicas, in a scratch graph, and report its errors.
 
         Args:
             blueprint: blueprint of model_fn.
@@ -244,8 +244,8 @@ class _ModeRehearsal:
             return None
         function, tensors = pair
         pipeline = self._runtime.make_deployment(self._mode).pipeline
-        # With BROADCAST, all cores get the same rows, and only one core's tensors are taken.
-        cores = 1 if pipeline is InputPipelineConfig.BROADCAST else self._cores
+        # With BROADCAST, all replicas get the same rows, and only one replica's tensors are taken.
+        num_concatenated = 1 if pipeline is InputPipelineConfig.BROADCAST else self._num_replicas
         with blueprint.graph.as_default():
             tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         for tensor in tf.nest.flatten(tensors):
@@ -255,7 +255,7 @@ class _ModeRehearsal:
                     f"{tensor.name!r} is a scalar, and the tensors of all cores are concatenated along their first axis",
                     "reshape it to [1], or use a value for each row",
                 )
-        specs = concatenate_specs(tensors, cores)
+        specs = concatenate_specs(tensors, num_concatenated)
         seed = self._runtime.config.tf_random_seed
         try:
             host_blueprint = trace_function(
@@ -268,7 +268,7 @@ class _ModeRehearsal:
         return result
 
     def _find_roots(self, blueprint: Blueprint, spec: TPUEstimatorSpec | EstimatorSpec) -> Roots:
-        """Return the results that a step computes on a core, and the operations that it runs for their effect."""
+        """Return the results that a step computes on a replica, and the operations that it runs for their effect."""
         updates: list[tf.Operation] = []
         if self._mode == ModeKeys.PREDICT:
             results = list(tf.nest.flatten(spec.predictions))

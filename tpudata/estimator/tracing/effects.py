@@ -67,5 +67,5 @@ def list_unused_updates(blueprint: Blueprint, fetched: Iterable[tf.Operation]) -
     """
     updates = blueprint.graph.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     needed_operations = find_needed_operations(fetched) if updates else ()
-    operations = (getattr(update, "op", update) for update in updates)  # The collection has tensors, too.
+    operations = (getattr(update, "op", update) for update in updates)  # The collection also has tensors.
     return [operation.name for operation in operations if operation not in needed_operations]

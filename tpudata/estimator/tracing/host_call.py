@@ -103,7 +103,7 @@ def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaVal
     with traced.blueprint.graph.as_default():
         tensors = replicas.convert_host_tensors(host_call, "host_call")
     host_fn, _ = host_call
-    specs = concatenate_specs(tensors, 1 if replicas.broadcast else topology.num_local_replicas)
+    specs = concatenate_specs(tensors, 1 if replicas.is_broadcast else topology.num_local_replicas)
     return HostCall(host_fn, specs, traced.seed)
 
 

@@ -10,7 +10,7 @@ from tpudata.checks import require, require_type
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import sum_replicas
 from tpudata.devices.graphs.keras_effects import KERAS_UPDATES
-from tpudata.devices.graphs.replica_context import hide_replicas, num_replicas
+from tpudata.devices.graphs.replica_context import count_replicas, hide_replicas
 from tpudata.estimator.state.blueprint import Blueprint
 
 _log = logging.getLogger("tpudata")
@@ -110,7 +110,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     def _sum_over_replicas(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
         """Return the pairs with gradients summed over the replicas; None stays None."""
-        count, share = num_replicas(), self._find_share()
+        count, share = count_replicas(), self._find_share()
         # Several replicas sum dense gradients; DENSE_GRADIENTS lets a single core of a TPU compute like them.
         if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
             pairs = [(_make_dense(gradient), variable) for gradient, variable in pairs]
@@ -129,7 +129,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     def _find_share(self) -> float:
         """Return the factor for this replica's loss or gradients: 1 for a sum, 1 / replicas for a mean."""
-        return 1.0 if self._reduction == _Reduction.SUM else 1.0 / num_replicas()
+        return 1.0 if self._reduction == _Reduction.SUM else 1.0 / count_replicas()
 
     def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
         """Return the slot `name` that the wrapped v1 optimizer made for `var`, or None."""

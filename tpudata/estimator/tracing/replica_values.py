@@ -15,22 +15,22 @@ class ReplicaValues:
     """Rules by which values of several replicas become one.
 
     Attributes:
-        broadcast: as the argument.
+        is_broadcast: whether all replicas get the same rows.
 
     Args:
         topology: devices that run the steps.
         specs: the `tf.TensorSpec` structures of one replica's (features, labels).
-        broadcast: whether all replicas get the same rows.
+        is_broadcast: whether all replicas get the same rows.
     """
 
-    def __init__(self, topology: Topology, specs: tuple[Specs, Specs], *, broadcast: bool) -> None:
-        self.broadcast = broadcast
+    def __init__(self, topology: Topology, specs: tuple[Specs, Specs], *, is_broadcast: bool) -> None:
+        self.is_broadcast = is_broadcast
         self._topology = topology
         self._specs = specs
 
     def concatenate(self, parts: list[Array]) -> Array:
         """Concatenate the replicas' values (NumPy, in order) along axis 0; if all got the same rows, return the first value."""
-        return parts[0] if len(parts) == 1 or self.broadcast else np.concatenate(parts)
+        return parts[0] if len(parts) == 1 or self.is_broadcast else np.concatenate(parts)
 
     def join(self, parts: list[Array]) -> Array:
         """Join the replicas' values (NumPy, in order) of a fetch.
@@ -38,7 +38,7 @@ class ReplicaValues:
         If all replicas got the same rows, the result is the first replica's value. Otherwise, rows are concatenated, other floats
         are averaged, and all other values are the first replica's.
         """
-        if len(parts) == 1 or self.broadcast:
+        if len(parts) == 1 or self.is_broadcast:
             return parts[0]
         if self._has_rows(parts[0].shape):
             return np.concatenate(parts)

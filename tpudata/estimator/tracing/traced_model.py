@@ -114,7 +114,7 @@ def trace_model(
             with tf.name_scope(OWN_SCOPE):
                 writer = tf.summary.create_file_writer(summaries_dir)
                 records_summaries = tf.compat.v1.placeholder(tf.bool, [], name="record")
-                # `step` is the global step before the step; summaries are written at the one after it.
+                # `step` counts the steps done; summaries belong to the next one.
                 next_step = step + 1
             with writer.as_default(step=next_step), tf.summary.record_if(records_summaries):
                 spec = _build_spec(call_model, mode, seed, features, labels)

@@ -38,7 +38,7 @@ from tpudata.format.example.wire import (
 # Field number in a SequenceExample, whose first field, the context, looks like the features of an Example.
 _FEATURE_LISTS = 2
 # Longest map entry whose content is cached.
-_SHORT_ENTRY = 64
+_MAX_CACHED_ENTRY_BYTES = 64
 
 
 def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int = 0) -> dict[str, Value]:
@@ -71,7 +71,7 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
                     continue
                 entry = view[entry_begin:entry_end]
                 # Short entries, such as labels, recur, so they are cached; the caller gets a copy of the list.
-                if len(entry) <= _SHORT_ENTRY:
+                if len(entry) <= _MAX_CACHED_ENTRY_BYTES:
                     name, values = _parse_short_entry(bytes(entry))
                     features[name] = values.copy()
                 else:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError
 from tpudata.format.example.wire import (
     BYTES_LIST,
@@ -27,9 +28,9 @@ from tpudata.format.example.wire import (
 )
 
 # Longest bytes value whose head is cached for later values of the same length.
-_SHORT = 256
+_MAX_CACHED_BYTES = 256
 # From this length on, a copy costs more than a separate part.
-_LARGE = 1 << 14
+_LARGE_BYTES = 1 << 14
 _EXAMPLE_TAG = b"\x0a"
 
 
@@ -52,8 +53,11 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     """Serialise features in parts that concatenate to the Example; bytes values of 16 KiB and more are not copied.
 
+    Args:
+        features: values by name, as `encode_example` takes them.
+
     Raises:
-        FeatureError: as for `encode_example`.
+        FeatureError: a name or a value is one that `encode_example` does not take.
     """
     parts: list[bytes] = []
     # Not yet in `parts`: small pieces that become one part.
@@ -61,7 +65,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
     total_bytes = 0
     for name in _sort_names(tuple(features)):
         value = features[name]
-        if type(value) is bytes and len(value) >= _LARGE:
+        if type(value) is bytes and len(value) >= _LARGE_BYTES:
             head = _encode_bytes_head(name, len(value))
             total_bytes += len(head) + len(value)
             parts += (b"".join((*small_pieces, head)), value)
@@ -111,7 +115,7 @@ def encode_entry(name: str, value: Any) -> bytes:
     if type(value) is int:
         return _encode_int_entry(name, value)
     if type(value) is bytes:
-        encode_head = _encode_short_bytes_head if len(value) <= _SHORT else _encode_bytes_head
+        encode_head = _encode_short_bytes_head if len(value) <= _MAX_CACHED_BYTES else _encode_bytes_head
         return encode_head(name, len(value)) + value
     return _encode_map_entry(name, _encode_feature(name, value))
 
@@ -179,7 +183,7 @@ def encode_key(name: str) -> bytes:
     """Return the key of a feature's map entry.
 
     Raises:
-        FeatureError: as for `encode_name`.
+        FeatureError: the name is not str, or UTF-8 cannot encode it.
     """
     return _encode_field(KEY, encode_name(name))
 
@@ -202,7 +206,7 @@ def _encode_feature(name: str, value: Any) -> bytes:
     """Return the Feature message of a value.
 
     Raises:
-        FeatureError: as for `encode_example`.
+        FeatureError: the value is one that `encode_example` does not take.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _encode_field(BYTES_LIST, _encode_field(LIST_VALUE, plain_bytes(name, value)))
@@ -216,7 +220,9 @@ def _encode_feature(name: str, value: Any) -> bytes:
     if all(isinstance(element, int) for element in elements):
         for element in elements:
             if not INT64_MIN <= element <= INT64_MAX:
-                raise FeatureError(f"Feature {name!r}: {element} does not fit int64. Store it as bytes, or scale it.")
+                raise FeatureError(
+                    f"Feature {name!r}: {format_value(element)} does not fit int64. Store it as bytes, or scale it."
+                )
         # A negative integer is encoded as the unsigned one of the same 64 bits.
         packed = b"".join(encode_varint(element & (2**64 - 1)) for element in elements)
         return _encode_field(INT64_LIST, _encode_field(LIST_VALUE, packed))
@@ -282,7 +288,7 @@ def _convert_element(name: str, element: Any) -> Any:
     """Return an element as bytes, int or float; an element of another type unchanged.
 
     Raises:
-        FeatureError: as for `plain_bytes`.
+        FeatureError: the element is a memoryview that is not one dimension of single bytes.
         UnicodeEncodeError: the element is text that UTF-8 cannot encode.
     """
     if isinstance(element, str):

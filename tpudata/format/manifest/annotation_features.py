@@ -177,7 +177,7 @@ def _is_column(feature: Feature, prefix: str, *, is_picture: bool) -> bool:
 
     Args:
         feature: the list.
-        prefix: the prefix; if it is empty or a picture's, lists of other things have it, too, such as captions.
+        prefix: the prefix; if it is empty or a picture's, lists of other things, such as captions, also have it.
         is_picture: whether a picture has this prefix.
     """
     if _find_box_prefix(feature) == prefix:

@@ -8,6 +8,7 @@ import operator
 from typing import Any
 
 from tpudata.checked_json import INT64_MAX
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError
 from tpudata.format.example.encode import encode_name
 from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
@@ -68,7 +69,7 @@ class Feature:
         object.__setattr__(self, "shape", _normalize_shape(self.name, self.shape))
         if any(size is not None and size < 0 for size in self.shape):
             raise FeatureError(
-                f"Feature {self.name!r}: shape {self.shape} has a negative size. Use None for a size that varies."
+                f"Feature {self.name!r}: shape {format_value(self.shape)} has a negative size. Use None for a size that varies."
             )
         if self.encoding == "image" and len(self.shape) != 3:
             raise FeatureError(
@@ -80,7 +81,8 @@ class Feature:
             )
         if self.is_label_map and self.num_classes is not None:
             raise FeatureError(
-                f"Feature {self.name!r}: num_classes is for labels of records (got {self.num_classes}). Omit it for a label map."
+                f"Feature {self.name!r}: num_classes is for labels of records (got {format_value(self.num_classes)}). Omit it for a"
+                " label map."
             )
         self._check_limits()
 
@@ -97,13 +99,13 @@ class Feature:
         value_count = math.prod(size for size in self.shape if size)
         if value_count > limit:
             raise FeatureError(
-                f"Feature {self.name!r}: shape {self.shape} has {value_count} values (expected at most {limit})."
-                " Store less in a record."
+                f"Feature {self.name!r}: shape {format_value(self.shape)} has {format_value(value_count)} values (expected at most"
+                f" {limit}). Store less in a record."
             )
         if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
             raise FeatureError(
-                f"Feature {self.name!r}: the labels of its classes do not fit int64 (got num_classes={self.num_classes} from"
-                f" {self.label_offset} on). Pass fewer."
+                f"Feature {self.name!r}: the labels of its classes do not fit int64 (got"
+                f" num_classes={format_value(self.num_classes)} from {format_value(self.label_offset)} on). Pass fewer."
             )
 
     @property
@@ -153,7 +155,7 @@ class Feature:
 
         Raises:
             KeyError, TypeError: a key is missing or unknown.
-            FeatureError: as for the class.
+            FeatureError: the name, kind, dtype, shape, encoding or classes cannot be used.
         """
         return cls(**{**value, "shape": tuple(value["shape"])})
 

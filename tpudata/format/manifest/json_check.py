@@ -29,7 +29,7 @@ _NAME_AND_VERSION = Plain(
     words="a name and version such as 'pets:1.0.0'",
 )
 _CRC32C_OR_NULL = Plain((str, NULL), pattern=CRC32C.pattern, words=CRC32C.words)
-# An append has the next number, which must be valid, too.
+# An append has the next number, which must also be valid.
 _APPENDS = Plain((int,), high=2**31 - 1)
 _SHARD = Keys({"name": TEXT, "records": WHOLE, "bytes": WHOLE, "crc32c": CRC32C})
 _SPLIT = Keys({"shards": Items(_SHARD), "decoded_bytes": WHOLE})

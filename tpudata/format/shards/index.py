@@ -199,8 +199,9 @@ def _check_offsets(
     """Raise ValueError if no shard of this size can have these offsets.
 
     Args:
-        offsets: as in `ShardIndex`.
-        block_offsets: as in `ShardIndex`.
+        offsets: byte offset of each record's header, and the size of all records, before compression: uint64 [records + 1].
+        block_offsets: byte offset of each block in a compressed file, and the end of the last one: uint64 [blocks + 1]; None
+            without compression.
         block_records: records per block.
         shard_bytes: size of the shard's file, at which the last record or, with compression, the last block must end.
     """

@@ -4,7 +4,7 @@
 
     bytes   what
     8       b"TPUDKEY1"
-    8       N, number of inputs, rejected ones too, uint64
+    8       N, number of inputs, also rejected ones, uint64
     4       CRC-32C of the shard's file, uint32
     16 N    an entry of each input, in ascending order as bytes:
                 8   the first half of the 128-bit BLAKE2b hash of its key
@@ -95,15 +95,15 @@ class ShardKeys:
             )
         return cls(entries, shard_crc32c)
 
-    def check(self, shard: Shard, path: str, *, one_to_one: bool = True) -> None:
+    def check(self, shard: Shard, path: str, *, is_one_to_one: bool = True) -> None:
         """Raise CorruptionError if these are not the keys of `shard`.
 
         Args:
             shard: the shard, as the manifest has it.
             path: path of the keys, for messages.
-            one_to_one: whether each input that is not rejected has its own record; then the number of records must match, too.
+            is_one_to_one: whether each input that is not rejected has its own record; then the number of records must also match.
         """
-        if self.shard_crc32c != shard.crc32c or (one_to_one and self.record_count != shard.records):
+        if self.shard_crc32c != shard.crc32c or (is_one_to_one and self.record_count != shard.records):
             raise CorruptionError(
                 path,
                 0,
@@ -117,6 +117,6 @@ def _are_valid(entries: Entries) -> bool:
     # As two big-endian integers each, which numpy compares faster than strings. The lowest byte of the second is the state.
     halves = entries.view(">u8").reshape(-1, 2)
     key_hashes, states = halves[:, 0], halves[:, 1]
-    same_key = key_hashes[1:] == key_hashes[:-1]
-    ascends = (key_hashes[1:] > key_hashes[:-1]) | (same_key & (states[1:] >= states[:-1]))
+    has_same_key = key_hashes[1:] == key_hashes[:-1]
+    ascends = (key_hashes[1:] > key_hashes[:-1]) | (has_same_key & (states[1:] >= states[:-1]))
     return bool(ascends.all() and ((states & 0xFF) <= REJECTED[0]).all())

@@ -26,7 +26,7 @@ def write_shard(
     dali_index: bool = False,
     replace: bool = True,
 ) -> Shard:
-    """Write a shard and its index into a dataset's folder, and return the shard; errors are those of `write_shard_files`.
+    """Write a shard and its index into a dataset's folder, and return the shard.
 
     Args:
         folder: the dataset's folder.
@@ -34,7 +34,7 @@ def write_shard(
         records: serialised records, each whole or in parts, consumed once.
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
-        dali_index: whether to write the index for DALI, too, which reads no compressed shards.
+        dali_index: whether to also write the index for DALI, which reads no compressed shards.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
     """
     shard, _ = write_shard_files(
@@ -65,7 +65,7 @@ def write_shard_files(
         records: serialised records, each whole or in parts, consumed once.
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
-        dali_index: whether to write the index for DALI, too, which reads no compressed shards.
+        dali_index: whether to also write the index for DALI, which reads no compressed shards.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
 
     Returns:

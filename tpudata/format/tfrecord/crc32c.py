@@ -11,13 +11,13 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-_BITS = 0xFFFFFFFF
+_MASK = 0xFFFFFFFF
 # Polynomials have their bits in the checksum's order: the highest of the 32 is x^0. This one is CRC-32C's without x^32.
 _POLYNOMIAL = 0x82F63B78
 _X0, _X8 = 1 << 31, 1 << 31 - 8
-# Bits of a size that are handled at a time: fewer take more steps, more take larger tables.
+# Bits of a size that are handled at a time, a digit: fewer take more steps, more take larger tables. And the values of a digit.
 _DIGIT_BITS = 4
-_DIGITS = 1 << _DIGIT_BITS
+_DIGIT_VALUES = 1 << _DIGIT_BITS
 
 
 def _multiply(a: int, b: int) -> int:
@@ -27,7 +27,7 @@ def _multiply(a: int, b: int) -> int:
         if a & _X0:
             product ^= b
         # The next power of x: in `a` its coefficient moves to the top, `b` is multiplied by x and reduced.
-        a = a << 1 & _BITS
+        a = a << 1 & _MASK
         b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
     return product
 
@@ -71,7 +71,7 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
     moved_crcs = crcs
     for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
         # The base-16 digit of each size selects one of 16 multiplications, each with 4 tables of 256 entries.
-        starts = (sizes >> _DIGIT_BITS * digit & _DIGITS - 1) * (4 * 256)
+        starts = (sizes >> _DIGIT_BITS * digit & _DIGIT_VALUES - 1) * (4 * 256)
         tables = _make_digit_tables(digit)
         moved_crcs = np.bitwise_xor.reduce(
             [tables[starts + 256 * byte + (moved_crcs >> 8 * byte & 0xFF)] for byte in range(4)]
@@ -101,7 +101,7 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
 def _make_digit_tables(digit: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by x^(8 * d * 16^digit) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
     factor, tables = _X0, []
-    for _ in range(_DIGITS):
+    for _ in range(_DIGIT_VALUES):
         tables.append(_make_tables(factor))
         factor = _multiply(_POWERS[_DIGIT_BITS * digit], factor)
     return np.concatenate(tables, axis=None)

@@ -51,8 +51,8 @@ def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int
 
     Args:
         file: the TFRecord file, as it was listed.
-        read_bytes: as for `scan_frames`.
-        large_bytes: as for `scan_frames`.
+        read_bytes: bytes of a read.
+        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
 
     Raises:
         CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
@@ -74,8 +74,8 @@ def scan_frames(
         large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
 
     Raises:
-        CorruptionError: as for `frame_offsets`; `starts` then has the records before the damage, which begins at the error's
-            `offset`.
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed; `starts`
+            then has the records before the damage, which begins at the error's `offset`.
     """
     offset = 0
     storage = storage_for(file.path)
@@ -104,7 +104,7 @@ def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> 
         starts: is extended with the offsets in the file.
 
     Raises:
-        CorruptionError: as for `frame_offsets`.
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
     """
     position = 0
     while position + HEADER_BYTES <= len(data):

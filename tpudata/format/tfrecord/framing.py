@@ -127,10 +127,10 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
 
 
 def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of an open file that is compressed with gzip.
+    """Yield (byte offset before compression, data) of the records of an open file that is compressed with gzip.
 
     Raises:
-        CorruptionError: as for `read_records`.
+        CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
     """
     next_offset = 0
     try:
@@ -148,7 +148,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
     """Yield (byte offset, data) of the records of an open file, whose size in bytes is None if it is unknown.
 
     Raises:
-        CorruptionError: as for `read_records`.
+        CorruptionError: a checksum is wrong, the file ends inside a record, or a record of a compressed file is too large.
     """
     offset = 0
     while header := file.read(HEADER_BYTES):
@@ -158,7 +158,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
             )
         length = unpack_header(header)
         if length is None:
-            raise CorruptionError(path, offset, "the checksum of a record's length does not fit")
+            raise CorruptionError(path, offset, "the checksum of a record's length does not match")
         if size is not None and length > size - offset - FRAME_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
         if size is None and length > MAX_RECORD_BYTES:
@@ -170,7 +170,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
         if len(data) + len(footer) < length + FOOTER_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
         if not has_checksum(data, footer):
-            raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not fit")
+            raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not match")
         yield offset, data
         offset += length + FRAME_BYTES
 

@@ -20,7 +20,7 @@ from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, MASK_DELT
 from tpudata.format.tfrecord.gzip_blocks import GZIP, GzipBlockWriter, check_compression
 
 # From this length on, a copy costs more than a separate part.
-_LARGE = 1 << 14
+_LARGE_BYTES = 1 << 14
 # Bytes that are collected for one write. More saves no time; with less, small records would not share a call.
 _MAX_HELD_BYTES = 1 << 19
 # Records whose blocks get their checksums together.
@@ -83,9 +83,9 @@ class RecordWriter:
             size += len(part)
             crc = google_crc32c.extend(crc, part)
         small_pieces = self._small_pieces
-        small_pieces.append(_pack_small_header(size) if size < _LARGE else pack_header(size))
+        small_pieces.append(_pack_small_header(size) if size < _LARGE_BYTES else pack_header(size))
         for part in parts:
-            if len(part) < _LARGE:
+            if len(part) < _LARGE_BYTES:
                 small_pieces.append(part)
             else:
                 self._pieces += (b"".join(small_pieces), part)

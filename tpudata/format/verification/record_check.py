@@ -85,7 +85,7 @@ class _FeatureCheck:
         feature: the feature in the manifest.
         type: type of every value.
         unit: number of values (of bytes for raw values) in the fixed dimensions of the shape.
-        repeats: whether any multiple of `unit` is allowed, because a dimension varies.
+        allows_multiples: whether any multiple of `unit` is allowed, because a dimension varies.
         low: smallest allowed label; None if the feature has no classes, or holds bytes.
         high: largest allowed label; None if the feature has no classes, or holds bytes.
     """
@@ -93,14 +93,14 @@ class _FeatureCheck:
     feature: Feature
     type: type
     unit: int
-    repeats: bool
+    allows_multiples: bool
     low: int | None
     high: int | None
 
     @property
     def may_be_absent(self) -> bool:
         """Whether a record without the feature has an empty list of it, as TensorFlow's parser takes it."""
-        return self.repeats and self.feature.shape == (None,) and self.feature.encoding != "raw"
+        return self.allows_multiples and self.feature.shape == (None,) and self.feature.encoding != "raw"
 
     @classmethod
     def from_feature(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:
@@ -149,7 +149,7 @@ class _FeatureCheck:
 
     def _is_allowed_multiple(self, count: int) -> bool:
         """Return whether a dimension that varies allows this number of values, or of bytes for raw values: a multiple of `unit`."""
-        if not self.repeats:
+        if not self.allows_multiples:
             return False
         # If a fixed dimension is 0, the list is always empty.
         return count % self.unit == 0 if self.unit else count == 0

@@ -153,7 +153,7 @@ class ShardCheck:
             yield Defect(path, 0, f"the checksum of the file is {crc:08x}, the manifest says {shard.crc32c:08x}")
 
     def find_problems(self, path: str, offset: int, data: bytes) -> list[Problem]:
-        """Return the problems of a record's content; `path` and `offset` are its file and place there, for messages."""
+        """Return the problems of a record's content; `path` is its file and `offset` its byte there, for messages."""
         if len(data) > self._max_bytes:
             size = f"got {len(data)} bytes, expected at most {self._max_bytes} in a tf.train.Example"
             return [Problem(f"the record is too large ({size})")]

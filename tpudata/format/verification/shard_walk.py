@@ -38,12 +38,12 @@ class _BadBlocks(NamedTuple):
     Attributes:
         start: offset of their first record.
         end: offset after their last record.
-        packed: their byte range in the file if they cannot be unpacked; None if they can, but have other bytes.
+        packed_range: their byte range in the file if they cannot be unpacked; None if they can, but have other bytes.
     """
 
     start: int
     end: int
-    packed: tuple[int, int] | None
+    packed_range: tuple[int, int] | None
 
 
 class ShardWalk:
@@ -209,37 +209,38 @@ class ShardWalk:
             if is_intact or self._is_block_damaged:
                 yield from self._flush_bad_blocks()
             else:
-                yield from self._note_bad_block(self._block_start, self.offset, packed=None)
+                yield from self._note_bad_block(self._block_start, self.offset, packed_range=None)
         self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
 
-    def _note_bad_block(self, start: int, end: int, packed: tuple[int, int] | None) -> Iterator[Defect]:
+    def _note_bad_block(self, start: int, end: int, packed_range: tuple[int, int] | None) -> Iterator[Defect]:
         """Note a bad block. Join it to the noted blocks if they are bad in the same way; otherwise yield their defect first.
 
         Args:
             start: offset of the block's first record.
             end: offset after its last record.
-            packed: byte range of the block in the file if it cannot be unpacked; None if its bytes differ from the written ones.
+            packed_range: byte range of the block in the file if it cannot be unpacked; None if its bytes differ from those written.
         """
         before = self._bad_blocks
-        if before is not None and before.packed is None and packed is None:
+        if before is not None and before.packed_range is None and packed_range is None:
             start = before.start
-        elif before is not None and before.packed is not None and packed is not None:
-            start, packed = before.start, (before.packed[0], packed[1])
+        elif before is not None and before.packed_range is not None and packed_range is not None:
+            start, packed_range = before.start, (before.packed_range[0], packed_range[1])
         else:
             yield from self._flush_bad_blocks()
-        self._bad_blocks = _BadBlocks(start, end, packed)
+        self._bad_blocks = _BadBlocks(start, end, packed_range)
 
     def _flush_bad_blocks(self) -> Iterator[Defect]:
         """Yield one defect for the bad blocks that were noted since the last call, if there are any."""
         if self._bad_blocks is None:
             return
-        start, end, packed = self._bad_blocks
+        start, end, packed_range = self._bad_blocks
         self._bad_blocks = None
         size = end - start
-        if packed is None:
+        if packed_range is None:
             reason = f"{size} bytes of whole records differ from those that were written, by the index's checksums"
         else:
-            reason = f"{size} bytes of records cannot be unpacked from bytes {packed[0]} to {packed[1]} of the file"
+            packed_begin, packed_end = packed_range
+            reason = f"{size} bytes of records cannot be unpacked from bytes {packed_begin} to {packed_end} of the file"
         yield self._report_damage(start, reason)
 
     def _break_off(self, reason: str) -> Defect:

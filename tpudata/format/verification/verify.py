@@ -224,7 +224,7 @@ def _find_key_defects(folder: str, manifest: Manifest, shards: list[Shard]) -> I
             yield Defect(path, None, "is missing")
             continue
         try:
-            ShardKeys.from_bytes(storage.read(path), path).check(shard, path, one_to_one=manifest.is_one_to_one)
+            ShardKeys.from_bytes(storage.read(path), path).check(shard, path, is_one_to_one=manifest.is_one_to_one)
         except CorruptionError as error:
             yield Defect(path, error.offset, error.reason)
 

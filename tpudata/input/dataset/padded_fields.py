@@ -95,7 +95,7 @@ def _compute_length(features: Sequence[Feature], key: str, maxima: Mapping[str, 
     Args:
         features: the lists that are padded alike.
         key: their key of `pad`, for the message.
-        maxima: as for `pad_fields`.
+        maxima: largest number of entries of each feature in a record, if known.
 
     Raises:
         UsageError: the number of a feature is unknown.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import DatasetError, FeatureError, UsageError
 from tpudata.format import Feature, Manifest
 from tpudata.format.manifest.annotation_features import is_mask
@@ -96,12 +97,11 @@ def select_fields(
         raise FeatureError(
             f"Two features would have one name: {', '.join(sorted(names))}. Choose fewer extra_features, or others to pad."
         )
-    fields = Fields(
-        inputs,
-        None if label is None else _make_label_field(_add_classes(label, manifest), lists.get(label.name), hint),
-        None if weight is None else _make_weight_field(weight, label),
-    )
-    return fill_defaults(fields, columns.defaults or {})
+    label_field = None
+    if label is not None:
+        label_field = _make_label_field(_add_class_count_and_offset(label, manifest), lists.get(label.name), hint)
+    weight_field = None if weight is None else _make_weight_field(weight, label)
+    return fill_defaults(Fields(inputs, label_field, weight_field), columns.defaults or {})
 
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
@@ -145,7 +145,7 @@ def _choose_features(
         names = [short_name(feature) for feature in chosen]
         if columns.features not in names:
             raise FeatureError(
-                f"features={columns.features!r}: the dataset feeds {', '.join(names)}. Name one of these."
+                f"features={format_value(columns.features)}: the dataset feeds {', '.join(names)}. Name one of these."
             )
         chosen = [chosen[names.index(columns.features)]]
     for name in columns.extra_features:
@@ -170,9 +170,9 @@ def _check_sizes(
     Args:
         chosen: the features that are read, without the label.
         lists: names of the features that `pad` pads.
-        image_size: as for `select_fields`.
-        sequence_length: as for `select_fields`.
-        buckets: as for `select_fields`.
+        image_size: (height, width) to resize images to; None to keep their size.
+        sequence_length: length to pad sequences to, or the length of each by name; None without padding.
+        buckets: the bucket lengths, for the message; None without buckets.
 
     Raises:
         UsageError: there is a size, and no image to resize or no sequence to pad.
@@ -290,7 +290,7 @@ def _make_weight_field(feature: Feature, label: Feature | None) -> Field:
     return field
 
 
-def _add_classes(label: Feature, manifest: Manifest) -> Feature:
+def _add_class_count_and_offset(label: Feature, manifest: Manifest) -> Feature:
     """Return the label, with the manifest's number of classes and offset if it is the default label and a list.
 
     The feature of such a label lacks both, since the manifest states them for the dataset.

@@ -16,7 +16,7 @@ _SHRINKS = (1, 2, 4, 8)
 
 
 class CropWindow(NamedTuple):
-    """Window of a crop in its image, by which the image's label maps and masks are cropped, too.
+    """Window of a crop in its image, by which the image's label maps and masks are also cropped.
 
     Attributes:
         shape: int32 [3], height, width and channels of the whole image.
@@ -79,9 +79,19 @@ def decode_crop(
 def crop_image(
     image: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, CropWindow]:
-    """Crop a decoded image, uint8 [height, width, channels] with channels static.
+    """Crop a decoded image, with the same result as `decode_crop` has for an encoded one.
 
-    The other arguments, the result and the errors are those of `decode_crop`.
+    Args:
+        image: uint8 [height, width, channels], with channels static.
+        options: the crop.
+        seed: int32 [2], for a TrainCrop; None for a CentreCrop.
+        dtype: uint8, or float32 to omit the rounding.
+
+    Returns:
+        The crop, `dtype` [size, size, channels] with values 0 to 255, and its window.
+
+    Raises:
+        UsageError: a TrainCrop without a seed.
     """
     shape = tf.shape(image)
     box, flip = find_crop(shape, options, seed), draw_flip(options, seed)

@@ -92,8 +92,8 @@ class FixedExamples:
         """Return columns [n, *field.shape] by feature name from records with the template's layout; int64 as int32.
 
         Args:
-            matrix: all bytes of the records, as `_split_bytes` returns them.
-            narrow: their keys, lengths and varints, likewise.
+            matrix: all bytes of the records, uint8 [n, size].
+            narrow: their bytes in `_narrow_ranges`, uint8 [n, count].
         """
         return {
             field.feature.name: self._decode_varints(narrow, field)

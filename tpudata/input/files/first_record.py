@@ -23,8 +23,8 @@ from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.
 _MAX_NAMES = 20
-# Number of records in which a list is looked for.
-_SEARCHED_RECORDS = 1000
+# Most records in which a list is searched for.
+_MAX_SEARCHED_RECORDS = 1000
 
 
 def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) -> None:
@@ -75,7 +75,7 @@ def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
     num_searched = 0
     # Stop at a damaged record, which the reader reports.
     with contextlib.suppress(CorruptionError):
-        for offset, record in itertools.islice(read_records(path), _SEARCHED_RECORDS):
+        for offset, record in itertools.islice(read_records(path), _MAX_SEARCHED_RECORDS):
             stored_names.update(decode_example(record, path=path, offset=offset))
             num_searched += 1
             if names <= stored_names:
@@ -131,7 +131,7 @@ def _describe(example: dict[str, Value]) -> str:
 
 
 def _describe_values(values: Value) -> str:
-    """Return the kind and the number of a feature's values, in words; of a single string its size."""
+    """Return the kind and the number of a feature's values, in words; for a single bytes value its size instead of the number."""
     if not values:
         return "no values"
     if len(values) == 1 and isinstance(values[0], bytes):

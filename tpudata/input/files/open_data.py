@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import tensorflow as tf
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, open_dataset
 from tpudata.input.files.plain_dataset import open_files
@@ -42,12 +43,12 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     folder = os.fspath(data) if isinstance(data, (str, os.PathLike)) else None
     if not isinstance(folder, str) or not folder:
         raise UsageError(
-            f"data={data!r}: pass the path of the dataset's folder, or tpudata.TFRecordFiles, FixedLengthRecordFiles or"
+            f"data={format_value(data)}: pass the path of the dataset's folder, or tpudata.TFRecordFiles, FixedLengthRecordFiles or"
             " TextLineFiles."
         )
     dataset = _open_folder(folder)
     if not isinstance(split, str):
-        raise UsageError(f"split={split!r}: pass the name of one split, such as 'train'.")
+        raise UsageError(f"split={format_value(split)}: pass the name of one split, such as 'train'.")
     check_shards(dataset, split)
     _check_scheme(dataset.path)
     return open_shards(dataset, split)

@@ -153,7 +153,12 @@ class SplitFiles(abc.ABC):
     ) -> Fields:
         """Return the fields that are read of each record.
 
-        The arguments are those of `select_fields`, and `sequences`, the options of sequences of tokens.
+        Args:
+            columns: options that choose the fields.
+            image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
+            keep_encoded: whether images, label maps and masks stay encoded, since a crop decodes them.
+            sequences: options of sequences of tokens.
+            label_name: name of the label if `columns.label` is None; None for the usual names.
 
         Raises:
             CorruptionError: the first record is not what the user describes.

@@ -71,7 +71,7 @@ class DescribedTFRecords(Shards):
     def choose_fields(self, columns: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, from the features of the description, after a check of the first record.
 
-        See `SplitFiles.choose_fields`; a UsageError, too, if the description has no features.
+        See `SplitFiles.choose_fields`; also a UsageError if the description has no features.
         """
         if not self.declared:
             raise UsageError(

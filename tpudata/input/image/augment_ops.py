@@ -21,8 +21,8 @@ class PixelSources(NamedTuple):
     """Source coordinates of the pixels of a transformed image, at pixels' centres.
 
     Attributes:
-        x_of: pixel (x, y) comes from x_of[0] * x + x_of[1] * y + x_of[2].
-        y_of: likewise for y.
+        x_of: the x from which pixel (x, y) comes is x_of[0] * x + x_of[1] * y + x_of[2].
+        y_of: the y from which pixel (x, y) comes is y_of[0] * x + y_of[1] * y + y_of[2].
     """
 
     x_of: tuple[Scalar, Scalar, Scalar]
@@ -200,12 +200,12 @@ def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.T
     """Return the image with each pixel taken from its source, or `fill` if the source lies outside of the image."""
     height, width, channels = image.shape
     x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)
-    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    is_inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     # One row of fill after the pixels, for pixels from outside the image.
     pixels = tf.concat(
         [tf.reshape(image, (-1, channels)), tf.fill((1, channels), tf.constant(fill, image.dtype))], axis=0
     )
-    return tf.gather(pixels, tf.where(inside, y * width + x, height * width))
+    return tf.gather(pixels, tf.where(is_inside, y * width + x, height * width))
 
 
 def _find_source(coefficients: tuple[Scalar, ...], height: int, width: int) -> tf.Tensor:

@@ -126,7 +126,15 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
 
 
 def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
-    """Return whether the crop is mirrored: bool, scalar; the arguments and the error are those of `find_crop`."""
+    """Return whether the crop is mirrored: bool, scalar.
+
+    Args:
+        options: the crop.
+        seed: int32 [2]; only a TrainCrop that mirrors needs it.
+
+    Raises:
+        UsageError: a TrainCrop that mirrors, without a seed.
+    """
     if isinstance(options, CentreCrop) or not options.flip:
         return tf.constant(False)
     _, flip_seed = _split_seed(seed)

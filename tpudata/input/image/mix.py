@@ -65,8 +65,8 @@ def mix_images(
     """Mix the images of a batch.
 
     Args:
-        images: the images, [B, height, width, channels], static except B: uint8, or floats, normalised or not. With CutMix label
-            maps, too: integers [B, height, width, 1].
+        images: the images, [B, height, width, channels], static except B: uint8, or floats, normalised or not. With CutMix also
+            label maps: integers [B, height, width, 1].
         options: options of the mix.
         seed: int32 [2]: the same seed gives the same shares and rectangles.
 
@@ -88,7 +88,7 @@ def mix_labels(labels: tf.Tensor, num_classes: int | None, shares: tf.Tensor) ->
         labels: integers [B] from 0 to num_classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
             fails at run time with `tf.errors.InvalidArgumentError`.
         num_classes: number of classes; None for numbers, and for shares whose number of classes is not checked.
-        shares: float32 [B], as from `mix_images`.
+        shares: float32 [B], for each row the share of its image before mixing.
     """
     soft = tf.cast(labels, tf.float32) if num_classes is None else _encode_shares(labels, num_classes)
     weight = tf.reshape(shares, [-1] + [1] * (soft.shape.rank - 1))
@@ -115,7 +115,7 @@ def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> t
     """Paste a rectangle of its partner into each image of a batch.
 
     Args:
-        images: the images and label maps of the batch, as for `mix_images`.
+        images: the images and label maps of the batch, [B, height, width, channels] each, static except B.
         shares: float32 [B], drawn share of each image that it keeps.
         seed: int32 [2], for the centres of the rectangles.
 
@@ -141,9 +141,9 @@ def _paste_partner(images: tf.Tensor, row_mask: tf.Tensor, column_mask: tf.Tenso
     """
     # Merge width and channels: TensorFlow is slow at broadcasting a mask over channels.
     shape, (height, width, channels) = tf.shape(images), images.shape[1:]
-    inside = row_mask[:, :, tf.newaxis] & tf.repeat(column_mask, channels, axis=1)[:, tf.newaxis]
+    is_inside = row_mask[:, :, tf.newaxis] & tf.repeat(column_mask, channels, axis=1)[:, tf.newaxis]
     flat = tf.reshape(images, (-1, height, width * channels))
-    return tf.reshape(tf.where(inside, _roll_to_partner(flat), flat), shape)
+    return tf.reshape(tf.where(is_inside, _roll_to_partner(flat), flat), shape)
 
 
 def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -157,8 +157,8 @@ def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tens
     length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
     begin = tf.cast(size * centre, tf.int32) - length // 2
     position = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
-    inside = (position >= 0) & (position < length[:, tf.newaxis])
-    return inside, tf.reduce_sum(tf.cast(inside, tf.int32), axis=1)
+    is_inside = (position >= 0) & (position < length[:, tf.newaxis])
+    return is_inside, tf.reduce_sum(tf.cast(is_inside, tf.int32), axis=1)
 
 
 def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:

@@ -43,8 +43,8 @@ def compute_source_transform(x_of: Sequence[Scalar], y_of: Sequence[Scalar], hei
     It maps (y, x, 1) before the operation to (y, x) after it, in shares of the height and width, from 0 to 1.
 
     Args:
-        x_of: three scalars: pixel (x, y) of the result comes from x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
-        y_of: likewise for y.
+        x_of: three scalars: the x from which pixel (x, y) of the result comes is x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
+        y_of: three scalars: the y from which it comes is y_of[0] * x + y_of[1] * y + y_of[2].
         height: height of the image in pixels.
         width: width of the image in pixels.
     """
@@ -79,7 +79,14 @@ def move_tables(
 def move_record(
     tables: Sequence[Table], features: Mapping[str, tf.Tensor], moves: tf.Tensor, least_visible: float
 ) -> dict[str, tf.Tensor]:
-    """Return the features of one record after the moves of its image; see `move_tables`, whose tensors have one more axis, B."""
+    """Return the features of one record after the moves of its image, as `move_tables` does for a batch.
+
+    Args:
+        tables: tables with boxes or points.
+        features: features by name, among them the columns of the tables and their counts.
+        moves: float32 [moves, 2, 3].
+        least_visible: least visible share of a box's area; boxes with less are dropped.
+    """
     names = [name for table in tables for name in (table.count, *(field.name for field in table.columns))]
     batch = {name: features[name][tf.newaxis] for name in names}
     moved = move_tables(tables, batch, moves[tf.newaxis], least_visible)
@@ -89,7 +96,7 @@ def move_record(
 def _move_table(
     table: Table, features: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
 ) -> dict[str, tf.Tensor]:
-    """Return the columns and the count of a table by name, after `moves`, each float32 [B, 2, 3]; see `move_tables`."""
+    """Return the columns and the count of a table by name, after `moves`, one after the other: float32 [B, 2, 3] each."""
     columns = {field.name: features[field.name] for field in table.columns}
     count = features[table.count]
     for y, x in table.points:
@@ -124,20 +131,32 @@ def _stack_boxes(table: Table, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def _move_points(y: tf.Tensor, x: tf.Tensor, moves: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return moved points, of the shape of y and x: [B, entries] or [B, entries, points]."""
+    """Return moved points, (y, x), of the shapes of y and x.
+
+    Args:
+        y: y of each point, float32 [B, entries] or [B, entries, points].
+        x: x of each point, of the same shape.
+        moves: moves of the records' images, one after the other: float32 [B, 2, 3] each.
+    """
+    # Each coefficient, [B], is reshaped so that it applies to all entries and points of its record.
+    coefficient_shape = [-1] + [1] * (y.shape.rank - 1)
     for move in moves:
-        # One number per row, for all its entries and points.
-        row_shape = [-1] + [1] * (y.shape.rank - 1)
-        y_row, x_row = (
-            [tf.reshape(coefficient, row_shape) for coefficient in tf.unstack(row, axis=1)]
-            for row in tf.unstack(move, axis=1)
+        y_coefficients, x_coefficients = (
+            [tf.reshape(coefficient, coefficient_shape) for coefficient in tf.unstack(matrix_row, axis=1)]
+            for matrix_row in tf.unstack(move, axis=1)
         )
-        y, x = (row[0] * y + row[1] * x + row[2] for row in (y_row, x_row))
+        y, x = (a * y + b * x + c for a, b, c in (y_coefficients, x_coefficients))
     return y, x
 
 
 def _move_boxes(boxes: tf.Tensor, moves: Sequence[tf.Tensor], least_visible: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return moved boxes, float32 [B, entries, 4], and whether enough of each is visible, bool [B, entries]."""
+    """Return moved boxes, float32 [B, entries, 4], and whether enough of each is visible, bool [B, entries].
+
+    Args:
+        boxes: float32 [B, entries, 4].
+        moves: moves of the records' images, one after the other: float32 [B, 2, 3] each.
+        least_visible: least visible share of a box's area.
+    """
     low, high = tf.split(boxes, 2, axis=2)
     visible = tf.ones_like(boxes[:, :, 0])
     for move in moves:

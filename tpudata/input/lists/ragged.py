@@ -51,7 +51,7 @@ def pad_columns(
         [n, *field.shape]; a count is int32 [n].
     """
     columns = {}
-    # The first field of each key of `pad`, with the lengths of its lists, which the lists of the other fields must have, too.
+    # The first field of each key of `pad`, with the lengths of its lists, which the lists of the other fields must also have.
     first_fields: dict[str, tuple[Field, tf.Tensor]] = {}
     for field in fields:
         if field.padding is None:
@@ -100,7 +100,7 @@ def encode_multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Te
     """Return 1 for the classes of each record, and 0 for the others: float32 [n, classes].
 
     Args:
-        stored: labels of each record, counted from the feature's label offset, as for `make_ragged`.
+        stored: labels of each record, counted from the feature's label offset: ragged values, or their bytes, string [n].
         field: field of the shape (classes,).
     """
     (num_classes,), offset = field.shape, field.feature.label_offset

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, SupportsIndex
 import tensorflow as tf
 
 from tpudata.checks import check_argument, is_integer
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 
 
@@ -110,7 +111,7 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
     index, count = operator.index(index), operator.index(count)
     if not 0 <= index < count:
         raise UsageError(
-            f"host_index: out of range (got {index}, expected 0 to {count - 1}, as host_count is {count})."
+            f"host_index: out of range (got {format_value(index)}, expected 0 to {count - 1}, as host_count is {count})."
         )
     if batch_size % count:
         raise UsageError(

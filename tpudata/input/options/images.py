@@ -9,6 +9,7 @@ from types import NoneType
 import tensorflow as tf
 
 from tpudata.checks import check, check_argument, is_number
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.input.image.augment import RandAugment
@@ -33,7 +34,7 @@ class Images:
 
     Label maps (features of encoding "label_map") keep their values: `size` and `crop` give them the window and the size of the
     image, each pixel being the nearest one; flips and moves of `augment` are the image's; CutMix pastes the same rectangle, and
-    `transpose` turns them, too. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
+    `transpose` also turns them. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
 
     Boxes, points and masks that `pad` feeds (`PREFIX/bbox/ymin`, `PREFIX/bbox`, `PREFIX/keypoint/y`, `PREFIX/mask`) move with
     crops, flips and moves of `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
@@ -97,8 +98,8 @@ class Images:
         """Name of `dtype`, such as "uint8"; its repr if TensorFlow has no such type."""
         try:
             return str(tf.as_dtype(self.dtype).name)
-        except TypeError:
-            return repr(self.dtype)
+        except (TypeError, ValueError):
+            return format_value(self.dtype)
 
     @property
     def draws(self) -> bool:
@@ -217,7 +218,7 @@ class Images:
         map_fill = 0 if self.augment is None else self.augment.map_fill
         if map_fill > 255 and any(field.feature.dtype == "uint8" for field in maps):
             raise UsageError(
-                f"RandAugment.map_fill: too large for label maps of uint8 (got {map_fill}, expected up to 255)."
+                f"RandAugment.map_fill: too large for label maps of uint8 (got {format_value(map_fill)}, expected up to 255)."
             )
         # With a crop, `crop_map` compares the sizes of each record's image and maps when the record is read.
         for field in maps:
@@ -233,9 +234,9 @@ def _check_size(size: tuple[int, int]) -> None:
     try:
         height, width = (operator.index(side) for side in size)
     except (TypeError, ValueError):
-        raise UsageError(f"size={size!r}: pass (height, width).") from None
+        raise UsageError(f"size={format_value(size)}: pass (height, width).") from None
     if not 1 <= height <= _MAX_SIZE or not 1 <= width <= _MAX_SIZE:
-        raise UsageError(f"size={size!r}: height and width are 1 or more, and {_MAX_SIZE} at most.")
+        raise UsageError(f"size={format_value(size)}: height and width are 1 or more, and {_MAX_SIZE} at most.")
 
 
 def count_label_values(label: Field) -> int:

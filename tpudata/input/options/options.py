@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpudata.checks import check_argument, check_flag, check_integer, check_one_of, is_integer
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.input.options.columns import FeatureOptions
 from tpudata.input.options.images import Images
@@ -84,13 +85,14 @@ class Options:
         is_off = is_switch and not self.shuffle
         if not self.training and not is_off:
             raise UsageError(
-                f"shuffle={self.shuffle!r}: evaluation takes the records in order. Omit it, or pass training=True."
+                f"shuffle={format_value(self.shuffle)}: evaluation takes the records in order. Omit it, or pass training=True."
             )
         expected = "True, False or the number of records to mix, an integer of 1 or more"
         check_argument("shuffle", self.shuffle, is_switch or is_integer(self.shuffle, 1), expected)
         if self.num_epochs is not None and not self.training:
             raise UsageError(
-                f"num_epochs={self.num_epochs!r}: evaluation is one pass over the records. Omit it, or pass training=True."
+                f"num_epochs={format_value(self.num_epochs)}: evaluation is one pass over the records. Omit it, or pass"
+                " training=True."
             )
         is_count = self.num_epochs is None or is_integer(self.num_epochs, 1)
         check_argument(

@@ -65,7 +65,7 @@ class Tokens:
         check_flag("targets", self.targets, or_none=True)
 
     def _check_buckets(self, buckets: tuple[int, ...]) -> None:
-        """Check that buckets are ascending lengths, and that `sequence_length` is not passed, too; UsageError if not."""
+        """Check that buckets are ascending lengths, and that `sequence_length` is not also passed; UsageError if not."""
         are_lengths = isinstance(buckets, tuple) and len(buckets) > 0 and all(map(_is_length, buckets))
         check_argument("buckets", buckets, are_lengths, "a tuple of lengths, such as (64, 128, 256)")
         if list(buckets) != sorted(set(buckets)):
@@ -99,11 +99,11 @@ class Tokens:
             is_bare: whether features are one tensor instead of a dict.
 
         Raises:
-            UsageError: targets without `input_ids` or with labels, or a pad_id without padding.
+            UsageError: targets without `input_ids`, with labels or with a bare tensor, or a pad_id without padding.
             FeatureError: a feature has the name of the tokens' weights, or `segment_ids` another length than `input_ids`.
         """
         sequences = self._choose_sequences(manifest, fields, is_bare=is_bare)
-        uses_pad_id = sequences.targets in ("pad", "eos") or any(field.pads for field in fields.inputs)
+        uses_pad_id = sequences.padding_mark in ("pad", "eos") or any(field.pads for field in fields.inputs)
         if self.pad_id is not None and not uses_pad_id:
             raise UsageError(
                 f"pad_id={self.pad_id}: nothing is padded with it. Omit it, or pass sequence_length=N or buckets=(...)."
@@ -111,20 +111,32 @@ class Tokens:
         return sequences
 
     def _choose_sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
-        """Return the result of `plan_sequences`, and raise its errors except for a `pad_id` without padding."""
+        """Return the treatment of sequences: the id for padding and, if there are targets, how padding is recognised.
+
+        `plan_sequences` checks the option `pad_id`.
+
+        Args:
+            manifest: manifest of the dataset.
+            fields: fields that are read of each record.
+            is_bare: whether features are one tensor instead of a dict.
+
+        Raises:
+            UsageError: targets without `input_ids`, with labels, or with a bare tensor.
+            FeatureError: a feature has the name of the tokens' weights, or `segment_ids` another length than `input_ids`.
+        """
         # Conversion records the tokenizer in the manifest.
         recorded = manifest.options.get("tokenizer")
         # Other programs may have written another value.
         tokenizer: Mapping[str, Any] = recorded if isinstance(recorded, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
         inputs = {field.name: field for field in fields.inputs}
-        targets = self.targets
+        has_targets = self.targets
         # By default, rows for language models have targets.
-        if targets is None:
+        if has_targets is None:
             has_rows = manifest.layout in TOKEN_ROWS or LOSS_WEIGHTS in inputs
-            targets = has_rows and INPUT_IDS in inputs and fields.label is None and not is_bare
-        if not targets:
-            return Sequences(pad_id, targets=None)
+            has_targets = has_rows and INPUT_IDS in inputs and fields.label is None and not is_bare
+        if not has_targets:
+            return Sequences(pad_id, padding_mark=None)
         if is_bare:
             raise UsageError("targets: a bare tensor has no place for their weights. Omit features=.")
         if INPUT_IDS not in inputs or len(inputs[INPUT_IDS].shape) != 1:
@@ -141,7 +153,7 @@ class Tokens:
                 " convert the text again without that field."
             )
         if inputs[INPUT_IDS].pads:
-            return Sequences(pad_id, "mask")
+            return Sequences(pad_id, padding_mark="mask")
         if SEGMENT_IDS in inputs:
             segments_shape, ids_shape = inputs[SEGMENT_IDS].shape, inputs[INPUT_IDS].shape
             if segments_shape != ids_shape:
@@ -149,9 +161,9 @@ class Tokens:
                     f"targets: {SEGMENT_IDS!r} has the shape {segments_shape}, and {INPUT_IDS!r} {ids_shape}; it numbers the"
                     " document of each token. Write them with one length, or pass targets=False."
                 )
-            return Sequences(pad_id, "segments")
+            return Sequences(pad_id, padding_mark="segments")
         # If the tokenizer pads with the id of the end of text, the first of the trailing ids ends the text, and is a target.
-        return Sequences(pad_id, "eos" if tokenizer.get("eos_id") == pad_id else "pad")
+        return Sequences(pad_id, padding_mark="eos" if tokenizer.get("eos_id") == pad_id else "pad")
 
 
 def _is_length(length: object) -> bool:

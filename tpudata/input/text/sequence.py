@@ -28,12 +28,18 @@ class Sequences:
 
     Attributes:
         pad_id: token that fills up a row after its last token.
-        targets: None for no targets; otherwise the mark of padding: "mask" if the reader pads; "segments" if `segment_ids` is 0
-            for padding; "pad" if all trailing ids `pad_id` are padding, and "eos" if the first trailing one ends the text.
+        padding_mark: how padding is recognised, which never is a target: "mask" if the reader pads, and makes a mask; "segments" if
+            `segment_ids` is 0 for padding; "pad" if all trailing ids `pad_id` are padding, and "eos" if the first trailing one ends
+            the text. None for no targets.
     """
 
     pad_id: int = 0
-    targets: Literal["mask", "segments", "pad", "eos"] | None = None
+    padding_mark: Literal["mask", "segments", "pad", "eos"] | None = None
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the next tokens are targets."""
+        return self.padding_mark is not None
 
     def fill_padding(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
         """Return the features of a record or a batch with padding filled in, and a mask for each padded feature of tokens.
@@ -55,7 +61,7 @@ class Sequences:
     def add_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Return the features with `token_weights`, 1 if a target counts, and the targets: next tokens, or 0, of the ids' shape.
 
-        With `loss_weights`, which do not show padding, the features also have a mask if `self.targets` is "pad" or "eos".
+        With `loss_weights`, which do not show padding, the features also have a mask if `padding_mark` is "pad" or "eos".
         """
         ids = features[INPUT_IDS]
         has_next = self._find_next(features)
@@ -66,7 +72,7 @@ class Sequences:
         if LOSS_WEIGHTS in features:
             # A target has the weight that is stored for it.
             is_learned = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
-            if self.targets in ("pad", "eos"):
+            if self.padding_mark in ("pad", "eos"):
                 # These weights do not show padding, so a mask does: a token is real if it has or is a next token.
                 inner_is_real = tf.logical_or(has_next[..., 1:], has_next[..., :-1])
                 mask = tf.concat([has_next[..., :1], inner_is_real, has_next[..., -1:]], -1)
@@ -77,18 +83,18 @@ class Sequences:
     def _find_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
         """Return for each token but the last whether the next token continues its document: bool [..., L - 1].
 
-        `self.targets` says what marks padding: a mask, `segment_ids`, or the trailing ids `pad_id`.
+        `padding_mark` says what marks padding: a mask, `segment_ids`, or the trailing ids `pad_id`.
         """
-        if self.targets == "mask":
+        if self.padding_mark == "mask":
             return tf.cast(features[mask_name(INPUT_IDS)][..., 1:], tf.bool)
-        if self.targets == "segments":
+        if self.padding_mark == "segments":
             segments = features[SEGMENT_IDS]
             return tf.logical_and(tf.equal(segments[..., 1:], segments[..., :-1]), segments[..., :-1] > 0)
         is_pad = tf.equal(features[INPUT_IDS], self.pad_id)
         # Whether a token and all after it are padding: a product from the end on.
         trailing = tf.math.cumprod(tf.cast(is_pad, tf.int32), axis=-1, reverse=True)
         # With "eos", the first trailing id ends the text and is a target: its predecessor, which is not padding, has a next token.
-        return tf.equal(trailing[..., :-1] if self.targets == "eos" else trailing[..., 1:], 0)
+        return tf.equal(trailing[..., :-1] if self.padding_mark == "eos" else trailing[..., 1:], 0)
 
 
 def _is_token(name: str) -> bool:

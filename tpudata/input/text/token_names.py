@@ -7,6 +7,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
@@ -37,17 +38,19 @@ def check_token_names(names: TokenNames | None, sequences: Sequences, weights: s
     if names is None:
         return
     if names not in _RENAMERS:
-        raise UsageError(f"names: invalid value (got {names!r}, expected None, {' or '.join(map(repr, _RENAMERS))}).")
+        raise UsageError(
+            f"names: invalid value (got {format_value(names)}, expected None, {' or '.join(map(repr, _RENAMERS))})."
+        )
     inputs = {field.name for field in fields.inputs}
     # Packed pairs have their targets among the features.
     if names == "t5x" and inputs >= _PAIR_PACK and weights == "feature":
         return
-    if sequences.targets is None and INPUT_IDS in inputs and fields.label is not None:
+    if not sequences.has_targets and INPUT_IDS in inputs and fields.label is not None:
         raise UsageError(
             f"names={names!r}: its batches have next tokens and no labels, and the dataset has labels, {fields.label.name!r}. Omit"
             " names, or convert the text again without that field."
         )
-    if sequences.targets is None:
+    if not sequences.has_targets:
         raise UsageError(
             f"names={names!r}: needs the next tokens of {INPUT_IDS!r} as targets. Pass a dataset that has them, with targets=True"
             " for the layout tokens."
@@ -113,14 +116,17 @@ def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     return tf.cast(tf.logical_or(has_next, is_next), tf.int32)
 
 
-# The functions of `_RENAMERS` return the tensors of a batch under another project's names. Their arguments are the features, and
-# for each token the next one, the number of its document and its position in the document, int32 [B, L].
-
-
 def _rename_for_maxtext(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Return a batch under MaxText's names; the arguments are those of `_RENAMERS`' functions."""
+    """Return a batch under MaxText's names.
+
+    Args:
+        features: features of the batch, by our names.
+        targets: the next token of each token, int32 [B, L].
+        segments: the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding.
+        positions: the position of each token in its document, or without stored ones in its row, int32 [B, L].
+    """
     return {
         "inputs": features[INPUT_IDS],
         "inputs_position": positions,
@@ -135,9 +141,15 @@ def _rename_for_maxtext(
 def _rename_for_t5x(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Return a batch under T5X's names for models with a decoder alone; the arguments are those of `_RENAMERS`' functions.
+    """Return a batch under T5X's names for models with a decoder alone.
 
     T5X's reader, SeqIO, predicts every token of a document, the first one from the id 0; padding is the id 0.
+
+    Args:
+        features: features of the batch, by our names.
+        targets: the next token of each token, int32 [B, L]; not used.
+        segments: the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding.
+        positions: the position of each token in its document, or without stored ones in its row, int32 [B, L].
     """
     # So the targets are the tokens themselves, the inputs are the previous tokens, and the next tokens are unused.
     del targets
@@ -162,7 +174,14 @@ def _rename_for_t5x(
 def _rename_for_transformers(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Return a batch under the names of Hugging Face's models; the arguments are those of `_RENAMERS`' functions."""
+    """Return a batch under the names of Hugging Face's models.
+
+    Args:
+        features: features of the batch, by our names.
+        targets: the next token of each token, int32 [B, L].
+        segments: the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding.
+        positions: the position of each token in its document, or without stored ones in its row, int32 [B, L].
+    """
     # The models compare the prediction at each position with the label at the next one, so target t becomes label t + 1.
     # The first label of each row has no prediction: a column of ignored labels, of the shape [B, 1] of `labels[:, :1]`.
     is_counted = features[TOKEN_WEIGHTS][:, :-1] > 0
@@ -175,6 +194,7 @@ def _rename_for_transformers(
     return {**batch, "position_ids": positions} if _POSITIONS in features else batch
 
 
+# Functions that return the tensors of a batch under another project's names.
 _RENAMERS: dict[str, Callable[..., dict[str, tf.Tensor]]] = {
     "maxtext": _rename_for_maxtext,
     "t5x": _rename_for_t5x,

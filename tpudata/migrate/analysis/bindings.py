@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 from collections.abc import Iterator, Mapping
 
@@ -106,9 +107,11 @@ def find_bindings(tree: ast.AST) -> dict[str, Binding]:
 def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, Binding]:
     """Return the names that a file gives to parts of TensorFlow that are renamed or gone: `layers = tf.contrib.layers`."""
     aliases: dict[str, Binding] = {}
+    # An alias may be a part of another one: `contrib = tf.contrib; layers = contrib.layers`.
+    known_bindings = collections.ChainMap(dict(bindings), aliases)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            path = find_tensorflow_path(node.value, bindings)
+            path = find_tensorflow_path(node.value, known_bindings)
             # A longer path is a class or function inside of a part.
             if path is None or len(path) > 2:
                 continue

@@ -62,7 +62,7 @@ def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     """Return the outputs, the cell's states, and the gates after their activations, each [steps, batch, ...].
 
     Args:
-        inputs: float32 [steps, batch, 4 * units], as in `lstm_recurrence`.
+        inputs: float32 [steps, batch, 4 * units], the inputs times the kernel plus the bias.
         kernel: the recurrent kernel, [units, 4 * units].
     """
     steps, batch_size, num_units = inputs.shape[0], inputs.shape[1], kernel.shape[0]

@@ -20,7 +20,7 @@ def make_classification_spec(
     *,
     label_offset: int = 0,
     label_smoothing: float = 0.0,
-    top_5: bool = False,
+    has_top_5: bool = False,
 ) -> TPUEstimatorSpec:
     """Return the spec of a classifier.
 
@@ -33,7 +33,7 @@ def make_classification_spec(
         params: params of the model.
         label_offset: label of the first class.
         label_smoothing: share of each label that is spread over all classes in training.
-        top_5: whether evaluation has the metric "top_5_accuracy".
+        has_top_5: whether evaluation has the metric "top_5_accuracy".
 
     Raises:
         UsageError: labels are missing or have the wrong shape or dtype.
@@ -67,7 +67,7 @@ def make_classification_spec(
     labels = _count_from_zero(labels, label_offset, weights)
     losses = _compute_losses(labels, logits)
     values = {"accuracy": tf.cast(tf.equal(classes, labels), tf.float32), "cross_entropy": losses}
-    if top_5:
+    if has_top_5:
         values["top_5_accuracy"] = _mark_top_rows(count=5, labels=labels, logits=logits)
     loss = compute_weighted_mean(losses, weights, training=False)
     return TPUEstimatorSpec(mode, loss=loss, eval_metrics=(make_mean_metrics, {"weights": weights, **values}))
@@ -80,7 +80,7 @@ def make_mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tupl
 
 def _count_from_zero(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
     """Subtract the offset from the labels; rows of weight 0 get the label 0, since the label of padding would become negative."""
-    return tf.where(weights > 0, tf.cast(labels, tf.int32) - offset, 0)
+    return tf.where(weights > 0, tf.saturate_cast(labels, tf.int32) - offset, 0)
 
 
 def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

@@ -23,7 +23,7 @@ def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, prompt_seeds: tf.Te
         int32 [batch].
     """
     length = input_ids.shape[1]
-    # A polynomial hash of the ids modulo 2**32, with the powers of a prime. + 1, so that the id 0 changes the hash, too.
+    # A polynomial hash of the ids modulo 2**32, with the powers of a prime. + 1, so that even the id 0 changes the hash.
     powers = np.cumprod(np.full(length, 1_000_003, np.uint32), dtype=np.uint32).view(np.int32)
     is_prompt = tf.range(length) < lengths[:, None]
     seeds = tf.reduce_sum(tf.where(is_prompt, (input_ids + 1) * powers, 0), axis=1)

@@ -99,7 +99,7 @@ def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model:
             f"{model}: labels must be integers [batch, {size[0]}, {size[1]}] or [batch, {size[0]}, {size[1]}, 1], the class of each"
             f" pixel, got {labels.dtype.name} {labels.shape}."
         )
-    return tf.reshape(tf.cast(labels, tf.int32), [-1, *size])
+    return tf.reshape(tf.saturate_cast(labels, tf.int32), [-1, *size])
 
 
 def _average_rows(values: tf.Tensor, pixel_weights: tf.Tensor, row_weights: tf.Tensor) -> tf.Tensor:

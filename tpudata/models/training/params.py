@@ -85,7 +85,7 @@ def _convert_to_type(value: object, field_type: Any) -> Any:
         return None if value is None else _NO_MATCH
     if typing.get_origin(field_type) is tuple:
         return _convert_to_tuple(value, typing.get_args(field_type))
-    # In Python a bool is an int, too.
+    # In Python a bool is also an int.
     if field_type is bool or isinstance(value, bool):
         return value if field_type is bool and isinstance(value, bool) else _NO_MATCH
     if field_type is int:

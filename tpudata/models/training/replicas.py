@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 
-def num_replicas() -> int:
-    """Return how many replicas train together."""
+def count_replicas() -> int:
+    """Return the number of replicas that train together."""
     # None in a cross-replica context, where code runs once for all replicas.
     context = tf.distribute.get_replica_context()
     return 1 if context is None else int(context.num_replicas_in_sync)
@@ -12,6 +12,6 @@ def num_replicas() -> int:
 
 def sum_over_replicas(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
     """Return each tensor's sum over all replicas; with one replica, the tensors themselves."""
-    if num_replicas() == 1:
+    if count_replicas() == 1:
         return tensors
     return list(tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors))

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tpudata.estimator import CrossShardOptimizer
 from tpudata.models.training.params import ModelParams
-from tpudata.models.training.replicas import num_replicas, sum_over_replicas
+from tpudata.models.training.replicas import count_replicas, sum_over_replicas
 from tpudata.models.training.schedule import SCHEDULES, learning_rate_at
 from tpudata.models.training.update_rules import AdamW, Lars
 
@@ -102,7 +102,7 @@ def make_train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
     if params.weight_decay and params.optimizer in ("momentum", "sgd"):
         # "adam" and "lars" decay in their own updates. The optimizer sums the gradients of the replicas, so each replica adds its
         # part of the decay.
-        replica_decay = params.weight_decay / num_replicas()
+        replica_decay = params.weight_decay / count_replicas()
         gradients = [(g + replica_decay * v if has_decay(v) else g, v) for g, v in gradients]
     updates = _v1.get_collection(_v1.GraphKeys.UPDATE_OPS)
     return tf.group(optimizer.apply_gradients(gradients, global_step=step), *updates)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tpudata.models.training.replicas import num_replicas, sum_over_replicas
+from tpudata.models.training.replicas import count_replicas, sum_over_replicas
 from tpudata.tensor_types import Tensors
 
 
@@ -22,7 +22,7 @@ def compute_weighted_mean(losses: tf.Tensor, weights: tf.Tensor, training: bool)
     """
     weight_sum = tf.reduce_sum(weights)
     if training:
-        weight_sum = sum_over_replicas([weight_sum])[0] / num_replicas()
+        weight_sum = sum_over_replicas([weight_sum])[0] / count_replicas()
     return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), weight_sum)
 
 

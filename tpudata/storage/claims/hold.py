@@ -41,7 +41,7 @@ def take_claim(
     Args:
         output: the folder.
         claim: claim of the run.
-        has_ended: as for `check_unclaimed`.
+        has_ended: returns whether a claim's job has ended; None if no runner can be asked.
         fix: advice in the error if another run is at work there.
         dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
 
@@ -144,14 +144,16 @@ def hold_claim(
     Args:
         output: the folder.
         claim: claim of the run.
-        has_ended: as for `check_unclaimed`.
+        has_ended: returns whether a claim's job has ended; None if no runner can be asked.
         goes_on: called at the end; returns whether the run's job may continue; the claim then stays.
-        fix: as for `take_claim`.
-        dead_after: as for `take_claim`.
+        fix: advice in the error if another run is at work there.
+        dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
         beat: seconds between two renewals of the claim.
 
     Raises:
-        OutputError, StorageError: as for `take_claim`.
+        OutputError: another run is or may be at work there, this version does not understand its claim, or other runs were first
+            at each of 100 tries.
+        StorageError: the claim cannot be read or written.
     """
     new_folders = _list_missing_folders(output)
     stop = threading.Event()

@@ -46,7 +46,7 @@ def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
 
     Args:
         output: the folder.
-        has_ended: as for `check_unclaimed`.
+        has_ended: returns whether a claim's job has ended; None if no runner can be asked.
     """
     path = claim_path(output)
     content = read_claim(path)
@@ -67,7 +67,7 @@ def check_dead(
     Args:
         output: the folder.
         content: content of the claim's file; None if there is no claim, which is no error.
-        has_ended: as for `check_unclaimed`.
+        has_ended: returns whether a claim's job has ended; None if no runner can be asked.
         fix: advice in the error if the run is alive.
         dead_after: seconds for which the claim of a process of another machine is watched, and must stand still for its run to
             count as dead.

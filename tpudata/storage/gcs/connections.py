@@ -44,7 +44,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
         "maxsize": 2 * MAX_READ_THREADS,
         # One context for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
         "ssl_context": context,
-        # TCP_NODELAY by way of a proxy, too: otherwise a part waits 40 ms for an acknowledgement of its header.
+        # TCP_NODELAY also by way of a proxy: otherwise a part waits 40 ms for an acknowledgement of its header.
         "socket_options": HTTPConnection.default_socket_options,
     }
     if not proxy:

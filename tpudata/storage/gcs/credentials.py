@@ -75,7 +75,7 @@ def load_default_credentials(scopes: Sequence[str] | None = None) -> tuple[Crede
     """
     try:
         credentials: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
-    except GoogleAuthError:
+    except (GoogleAuthError, MemoryError):
         raise
     except Exception as error:
         # A list in place of the file's object is an AttributeError, a folder an IsADirectoryError, and so on.

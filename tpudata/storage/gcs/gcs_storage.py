@@ -56,8 +56,8 @@ class _GcsObjects:
 
     Args:
         transport: sends the requests.
-        part_bytes: as for `GcsStorage`.
-        max_range_names: as for `GcsStorage`.
+        part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
+        max_range_names: most names of a folder, or of a range of it, that `cuts` leaves whole.
     """
 
     has_checksums = True
@@ -159,7 +159,7 @@ class _GcsObjects:
         """Yield a writer of an object: one resumable upload, or for a small object one request."""
         # Without `replace` the generation is 0, so an existing object is a conflict.
         with translate_errors("written", path):
-            existing = self.retries(lambda: self.describe(path)) if replace else None
+            existing = self.retries.run(lambda: self.describe(path)) if replace else None
         with translate_errors("written", path), self._open_upload(path, existing.version if existing else 0) as writer:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 

@@ -84,7 +84,7 @@ def scan_names(
     last_prefix = ""
     while True:
         with translate_errors("listed", folder):
-            page = transport.retries(functools.partial(list_page, transport, bucket, urlencode(query)))
+            page = transport.retries.run(functools.partial(list_page, transport, bucket, urlencode(query)))
         page_names = [Name(*listed_object) for listed_object in page.objects]
         page_names += [
             Name(folder_name, size=None, crc32c=None) for folder_name in page.prefixes if folder_name != last_prefix
@@ -133,7 +133,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names:
         is_small = next(itertools.islice(names, max_range_names, None), None) is None
         if is_small:
             return []
-        cuts = list(_find_cuts(find_first, start, stop, doubling=max(1, _SINGLE_CHARACTERS // range_count)))
+        cuts = list(_find_cuts(find_first, start, stop, cuts_per_doubling=max(1, _SINGLE_CHARACTERS // range_count)))
         return [start, *cuts] if cuts else []
 
     # The first range begins at the start of the folder. This start is not among the names that are returned.
@@ -154,14 +154,14 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names:
     return tuple(starts[1:])
 
 
-def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: int) -> Iterator[str]:
+def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, cuts_per_doubling: int) -> Iterator[str]:
     """Yield names that divide a range of more than one name: prefixes that end with the first character that differs between names.
 
     Args:
         find_first: returns the first name of a range.
         start: start of the range.
         stop: first name after the range; None for a range up to the folder's end.
-        doubling: number of cuts after which each part takes twice as many characters, after the first `_SINGLE_CHARACTERS`.
+        cuts_per_doubling: number of cuts, after the first `_SINGLE_CHARACTERS`, after which a part takes twice as many characters.
     """
     first_name, depth = find_first(start, stop), 0
     for _ in range(_MAX_ROUNDS):
@@ -180,7 +180,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, doubling: i
     common_prefix, character = first_name[:depth], first_name[depth]
     for number in itertools.count():
         # Find the first name whose character at this depth is `step` or more after the character of the last cut.
-        step = 1 << max(0, (number - _SINGLE_CHARACTERS) // doubling + 1)
+        step = 1 << max(0, (number - _SINGLE_CHARACTERS) // cuts_per_doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common_prefix + next_character, stop) if next_character else None
         # Other writers may add and remove names meanwhile.

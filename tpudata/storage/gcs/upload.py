@@ -94,7 +94,7 @@ class ObjectWriter(io.RawIOBase):
 
     def begin(self) -> None:
         """Begin the upload before there are data; raise an error of the API if the store does not allow it."""
-        self._url = self._transport.retries(self._start)
+        self._url = self._transport.retries.run(self._start)
 
     def finish(self) -> None:
         """Send the remaining data, which completes the object.
@@ -108,7 +108,7 @@ class ObjectWriter(io.RawIOBase):
             self._send_last()
         else:
             # All data are still in the buffer, so they can be sent again from the start.
-            self._transport.retries(self._send_last_or_restart)
+            self._transport.retries.run(self._send_last_or_restart)
         self.close()
 
     def abandon(self) -> None:
@@ -189,7 +189,7 @@ class ObjectWriter(io.RawIOBase):
         """
         if self._url is None and self._conflict is None:
             try:
-                self._url = self._transport.retries(self._start)
+                self._url = self._transport.retries.run(self._start)
             except ConflictError as error:
                 self._conflict = error
         # Another writer was first, so nothing is sent. At the end, `_send_last` catches the error, and compares the existing object
@@ -232,7 +232,7 @@ class ObjectWriter(io.RawIOBase):
                     raise UnprovenError("the store received nothing of a part")
                 offset = received_bytes
 
-        self._transport.retries(send)
+        self._transport.retries.run(send)
         del self._buffer[:size]
         self._delivered_bytes += size
 
@@ -297,4 +297,6 @@ class ObjectWriter(io.RawIOBase):
         return stored_description is not None and self._matches_data(stored_description)
 
     def _describe(self) -> Description | None:
-        return self._transport.retries(functools.partial(describe_object, self._transport, self._bucket, self._name))
+        return self._transport.retries.run(
+            functools.partial(describe_object, self._transport, self._bucket, self._name)
+        )

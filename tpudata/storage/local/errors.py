@@ -48,7 +48,12 @@ def make_storage_error(action: str, path: str, error: OSError) -> StorageError:
 
 @contextlib.contextmanager
 def translate_errors(action: str, path: str) -> Iterator[None]:
-    """Turn an operating system error into the StorageError that `make_storage_error` returns; see there for the arguments."""
+    """Turn an operating system error into the StorageError that `make_storage_error` returns.
+
+    Args:
+        action: what could not be done with the file, such as "read".
+        path: path of the file.
+    """
     try:
         yield
     except OSError as error:

@@ -93,13 +93,13 @@ class UncachedFile(io.RawIOBase):
                 self._filled_bytes += end - start
                 start = end
                 if self._filled_bytes == self._buffer_size:
-                    self._write_buffer(direct=True)
+                    self._write_buffer(is_direct=True)
             return len(data)
 
     def flush(self) -> None:
         """Write the buffer. Later data go through the page cache if they are no longer aligned in the file."""
         if not self.closed and self._filled_bytes:
-            self._write_buffer(direct=False)
+            self._write_buffer(is_direct=False)
 
     def close(self) -> None:
         """Write the rest, and close the file; the file is closed even if writing fails."""
@@ -118,10 +118,10 @@ class UncachedFile(io.RawIOBase):
         self._filled_bytes = 0
         self.close()
 
-    def _write_buffer(self, *, direct: bool) -> None:
-        """Write the buffer, past the page cache if `direct`."""
-        if direct != self._is_direct:
-            self._set_direct(direct)
+    def _write_buffer(self, *, is_direct: bool) -> None:
+        """Write the buffer, past the page cache if `is_direct`."""
+        if is_direct != self._is_direct:
+            self._set_direct(is_direct)
         with memoryview(self._buffer) as buffer_view, buffer_view[: self._filled_bytes] as view:
             start = 0
             while start < len(view):

@@ -66,7 +66,7 @@ class CheckedStorage:
     def stat(self, path: str) -> Entry | None:
         """Return the object or folder at a path, or None."""
         with self._store.translate_errors("looked up", path):
-            return self._store.retries(lambda: self._store.find(path))
+            return self._store.retries.run(lambda: self._store.find(path))
 
     def read(self, path: str, size: int | None = None) -> bytes:
         """Return a whole object."""
@@ -82,7 +82,7 @@ class CheckedStorage:
     def open(self, path: str) -> BinaryIO:
         """Open an object for reading, 8 MiB a request; a store with versions reads one version, even if another replaces it."""
         with self._store.translate_errors("opened", path):
-            description = self._store.retries(lambda: self._store.describe(path))
+            description = self._store.retries.run(lambda: self._store.describe(path))
             if description is None:
                 raise AbsentError(404, "no such object")
         version = description.version
@@ -109,12 +109,12 @@ class CheckedStorage:
     def delete(self, path: str) -> None:
         """Remove an object; no error if it does not exist."""
         with self._store.translate_errors("deleted", path), contextlib.suppress(AbsentError):
-            self._store.retries(lambda: self._store.remove(path, None))
+            self._store.retries.run(lambda: self._store.remove(path, None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace the content of a small object by `new` if it is `old`, and return whether that was done; None means no object."""
         with self._store.translate_errors("written", path):
-            description = self._store.retries(lambda: self._store.describe(path))
+            description = self._store.retries.run(lambda: self._store.describe(path))
         try:
             content = None if description is None else self._read_whole(path, description.version, description.size)
         except StorageUnavailableError:
@@ -134,7 +134,7 @@ class CheckedStorage:
                 if new is None:
                     # It may be gone already, by an earlier attempt of this call whose answer was lost.
                     with contextlib.suppress(AbsentError):
-                        self._store.retries(lambda: self._store.remove(path, version))
+                        self._store.retries.run(lambda: self._store.remove(path, version))
                 else:
                     self._store.put(path, new, version)
             except ConflictError:
@@ -242,7 +242,13 @@ class CheckedStorage:
         return description
 
     def _read_with_retries(self, path: str, version: int | None, read: Callable[[], bytes]) -> bytes:
-        """Return the result of `read`, with retries; an object counts as absent only if a description confirms it."""
+        """Return the result of `read`, with retries; an object counts as absent only if a description confirms it.
+
+        Args:
+            path: path of the object.
+            version: version that `read` reads; None: any version.
+            read: returns bytes of the object.
+        """
 
         def read_or_confirm() -> bytes:
             try:
@@ -256,7 +262,7 @@ class CheckedStorage:
                 raise ReplacedError(error.code, "this version") from error
 
         with self._store.translate_errors("read", path):
-            return self._store.retries(read_or_confirm)
+            return self._store.retries.run(read_or_confirm)
 
 
 def _check_checksum(crc32c: int, data: bytes) -> None:

@@ -28,9 +28,9 @@ class AnswerError(StoreError):
         is_described: whether the answer has the form of the store's errors, so that no proxy has sent it.
 
     Args:
-        code: as the attribute.
-        message: as the attribute.
-        is_described: as the attribute.
+        code: status code of HTTP.
+        message: the store's own words.
+        is_described: whether the answer has the form of the store's errors.
     """
 
     def __init__(self, code: int, message: str, *, is_described: bool = False) -> None:

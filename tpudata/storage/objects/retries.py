@@ -83,7 +83,7 @@ class Retries:
         self._is_transient = is_transient
         self._warned_at = -math.inf
 
-    def __call__(self, call: Callable[[], T]) -> T:
+    def run(self, call: Callable[[], T]) -> T:
         """Return the result of `call`, which is called again after each transient failure.
 
         Raises:

@@ -10,13 +10,13 @@ import argparse
 import datetime
 import json
 import math
-import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 from tpudata.checks import is_integer
 from tpudata.console.flags import end_sentence, height_width
 from tpudata.console.nearest import suggestion
+from tpudata.error_text.values import shorten_value
 from tpudata.errors import UsageError
 from tpudata.storage import storage_for
 from tpudata.train.options.yaml_text import parse_yaml
@@ -144,7 +144,7 @@ def _format_value(value: object) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     # repr would show datetime.date(2020, 1, 31).
-    return str(value) if isinstance(value, datetime.date) else reprlib.repr(value)
+    return str(value) if isinstance(value, datetime.date) else shorten_value(value)
 
 
 def _check_value(value: object, annotation: str, location: str) -> Any:
@@ -161,7 +161,7 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
     if type_name.startswith("tuple"):
         return _parse_size(value, location)
     types, expected = _TYPES_BY_ANNOTATION[type_name]
-    # In Python a bool is an int, too.
+    # In Python a bool is also an int.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
     checked: Any = value

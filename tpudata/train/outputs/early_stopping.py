@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import posixpath
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +51,9 @@ class EarlyStopping:
         }
 
     def _read_values(self) -> dict[int, float]:
-        """Return the recorded values by step; {} without a file, or if the file is of another metric, split or number of records.
+        """Return the recorded values by step; {} without a file.
+
+        If the file is of another metric, split or number of records, print that it does not count, and return {}.
 
         Raises:
             TpudataError: the file is damaged.
@@ -157,16 +161,16 @@ def _keep_best(checkpoint: str, folder: str) -> None:
     """Copy a checkpoint to a folder, in place of the previous checkpoint there.
 
     Raises:
-        StorageError: the checkpoint could not be written.
+        StorageError: the checkpoint could not be written, or the previous one not removed.
     """
     import tensorflow as tf
 
     from tpudata.error_text.libraries import find_reason
 
-    name, previous = Path(checkpoint).name, tf.train.latest_checkpoint(folder)
+    name, state = Path(checkpoint).name, tf.train.get_checkpoint_state(folder)
     try:
         tf.io.gfile.makedirs(folder)
-        for path in tf.io.gfile.glob(f"{checkpoint}.*"):
+        for path in _list_files(checkpoint):
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, Path(path).name), overwrite=True)
     except tf.errors.OpError as error:
         raise StorageError(
@@ -177,6 +181,25 @@ def _keep_best(checkpoint: str, folder: str) -> None:
     storage = storage_for(folder)
     with storage.create(storage.join(folder, "checkpoint")) as file:
         file.write(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'.encode())
-    if previous is not None and Path(previous).name != name:
-        for path in tf.io.gfile.glob(f"{previous}.*"):
-            tf.io.gfile.remove(path)
+    previous = "" if state is None else str(state.model_checkpoint_path)
+    if not previous or Path(previous).name == name:
+        return
+    try:
+        for path in _list_files(previous):
+            # Another process may have removed it.
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.remove(path)
+    except tf.errors.OpError as error:
+        raise StorageError(
+            f"{previous}, no longer the best, could not be removed: {find_reason(error)}. Remove its files, and run again; "
+            "training continues."
+        ) from error
+
+
+def _list_files(prefix: str) -> list[str]:
+    """Return the files of a checkpoint, given its path without suffix. A glob would take `[` in the path for a pattern."""
+    import tensorflow as tf
+
+    folder, name = posixpath.split(prefix)
+    names = tf.io.gfile.listdir(folder or ".")
+    return [tf.io.gfile.join(folder, file_name) for file_name in names if file_name.startswith(f"{name}.")]

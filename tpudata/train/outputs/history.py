@@ -57,7 +57,7 @@ class Section:
 
     @property
     def batch_size(self) -> int:
-        """Records of a step."""
+        """Number of records in a step."""
         return int(self.configuration["options"]["batch_size"])
 
     def compute_position(self, step: int) -> int:
@@ -214,7 +214,11 @@ def _get_kept_records(configuration: Configuration) -> object:
 
 
 def _parse_sections(content: Any) -> tuple[Section, ...]:
-    """Return the sections of train_history.json; raise the errors of `_check_configuration` if it is malformed."""
+    """Return the sections of train_history.json.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: the content is malformed.
+    """
     sections = []
     for entry in content["sections"]:
         section = Section(
@@ -223,7 +227,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
             entry["order_batch_size"],
             _check_configuration(entry["configuration"]),
         )
-        # `type`, since a bool is an int, too; numbers from 2**53 on are not exact in all readers of JSON.
+        # `type`, since a bool is also an int; numbers from 2**53 on are not exact in all readers of JSON.
         numbers = (section.first_step, section.position, section.order_batch_size)
         if not all(type(number) is int and 0 <= number < 2**53 for number in numbers) or section.order_batch_size < 1:
             raise ValueError("a number is out of range")
@@ -232,14 +236,22 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
 
 
 def _parse_configuration(content: Any) -> tuple[Section, ...]:
-    """Return the one section of a train_config.json, for folders of versions that wrote no history."""
+    """Return the one section of a train_config.json, for folders of versions that wrote no history.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: the content is malformed.
+    """
     configuration = _check_configuration(content)
     batch_size = int(configuration["options"]["batch_size"])
     return (Section(first_step=0, position=0, order_batch_size=batch_size, configuration=configuration),)
 
 
 def _check_configuration(configuration: Any) -> Configuration:
-    """Return a configuration; raise ValueError, LookupError, TypeError or AttributeError if it is malformed."""
+    """Check a configuration that was read from a file, and return it.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: it is malformed.
+    """
     options, dataset = configuration["options"], configuration["dataset"]
     has_valid_numbers = (
         isinstance(options["batch_size"], int)

@@ -55,7 +55,7 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
     }
 
 
-def record_run(options: TrainOptions, configuration: Configuration, *, save: bool) -> None:
+def record_run(options: TrainOptions, configuration: Configuration, *, saves_file: bool) -> None:
     """Print the configuration, and save it in the model's folder if requested.
 
     The file is JSON with sorted keys: `train_config.json`, or MODE_config.json if the run does not train.
@@ -63,16 +63,16 @@ def record_run(options: TrainOptions, configuration: Configuration, *, save: boo
     Args:
         options: options of the run.
         configuration: the full configuration.
-        save: whether to save the file; False only prints.
+        saves_file: whether to save the file; False only prints.
     """
     name = CONFIG_NAME if options.trains else f"{options.mode}_config.json"
-    if save:
+    if saves_file:
         write_json(options.model_dir, name, configuration)
     settings = {key: value for key, value in configuration["options"].items() if key != "params"}
     settings |= {f"params.{key}": value for key, value in configuration["params"].items()}
     setting_texts = [f"{key}={json.dumps(value)}" for key, value in settings.items() if value is not None]
     versions = [f"{package} {version}" for package, version in configuration["versions"].items()]
-    print(f"configuration, saved in {name}:" if save else "configuration:")
+    print(f"configuration, saved in {name}:" if saves_file else "configuration:")
     wrapper = textwrap.TextWrapper(
         width=118, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
     )

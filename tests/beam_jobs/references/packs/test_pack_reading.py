@@ -54,7 +54,7 @@ def shard(folder: str, seed: int, files: int, runs: int) -> tuple[list[Reference
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 50, 1 << 14]))
 def test_reads_each_reference_with_its_bytes(tmp_path: Path, seed: int, files: int, runs: int, least: int) -> None:
     references, wanted = shard(str(tmp_path), seed, files, runs)
-    found = list(read_packs(packed(references), piece_sizes=PieceSizes(held=1000, least=least)))
+    found = list(read_packs(packed(references), piece_sizes=PieceSizes(max_held_bytes=1000, min_piece_bytes=least)))
     assert [reference for reference, _ in found] == references
     assert [data for _, data in found] == [wanted[reference.key] for reference in references]
 
@@ -84,7 +84,9 @@ def test_reads_neighbours_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "0").write_bytes(data)
     # No more than a piece of each run is held, so a long run takes several.
     reads.clear()
-    assert len(list(read_packs(packed(neighbours), piece_sizes=PieceSizes(held=1, least=100)))) == len(data)
+    assert len(
+        list(read_packs(packed(neighbours), piece_sizes=PieceSizes(max_held_bytes=1, min_piece_bytes=100)))
+    ) == len(data)
     assert [length for _, length in reads] == [*[100] * 7, 30]
 
 
@@ -110,7 +112,11 @@ def test_rejects_references_that_cannot_be_read(tmp_path: Path) -> None:
 def test_reads_packs_of_an_object_store() -> None:
     with serve_gs():
         references, wanted = shard("gs://b/in", 5, 2, 2)
-        found = list(read_packs(packed(references), piece_sizes=PieceSizes(held=100, least=50, ahead=200)))
+        found = list(
+            read_packs(
+                packed(references), piece_sizes=PieceSizes(max_held_bytes=100, min_piece_bytes=50, max_ahead_bytes=200)
+            )
+        )
     assert found == [(one, wanted[one.key]) for one in references]
 
 

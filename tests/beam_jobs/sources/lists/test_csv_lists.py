@@ -35,7 +35,7 @@ def pieces(data: bytes, places: list[int]) -> list[bytes]:
 def rows_one_by_one(data: bytes, form: CsvForm) -> Iterator[tuple[int, int, dict[str, str]]]:
     """Yield the rows as `read_csv_rows`, by the rules of text."""
     spans = line_spans([data], 0, 1 << 20)
-    for placed in locate_rows(spans, form.delimiter, 1 << 20, "", is_raw=form.is_raw, has_empty_rows=True):
+    for placed in locate_rows(spans, form.delimiter, 1 << 20, "", is_raw=form.is_raw):
         text = placed.span.data.decode()
         values = text.split(form.delimiter) if form.is_raw else cells(text, form.delimiter)
         yield placed.line_count, min(placed.end, len(data)), dict(zip(COLUMNS, values, strict=True))

@@ -88,7 +88,7 @@ def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
 def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
     """Return a constant with the seeds and a call of a stateless draw, which replace a stateful draw; and the called function."""
     input_types, output_type = _find_types(node)
-    definition = make_draw(node.op, input_types, output_type, by_replica=scope.replica is not None)
+    definition = make_draw(node.op, input_types, output_type, uses_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
     data_inputs = list_data_inputs(node)
     control_inputs = node.input[len(data_inputs) :]

@@ -62,18 +62,18 @@ COUNTED = STATEFUL - {"Multinomial", "RandomShuffle"}
 
 @functools.cache
 def make_draw(
-    operation_type: str, input_dtypes: tuple[tf.DType, ...], result_dtype: tf.DType, *, by_replica: bool
+    operation_type: str, input_dtypes: tuple[tf.DType, ...], result_dtype: tf.DType, *, uses_replica: bool
 ) -> FunctionDef:
     """Return the `FunctionDef` that replaces a stateful operation.
 
     The function's inputs are the operation's inputs, the two seeds (uint64 [2]), the position (int64 scalar) and, with
-    `by_replica`, the replica (int32 scalar).
+    `uses_replica`, the replica (int32 scalar).
 
     Args:
         operation_type: type of the operation, such as "RandomUniform".
         input_dtypes: types of the operation's inputs.
         result_dtype: type of its result.
-        by_replica: whether the function draws by the rule for several devices; otherwise it repeats a session's draws and has no
+        uses_replica: whether the function draws by the rule for several devices; otherwise it repeats a session's draws and has no
             replica input.
     """
 
@@ -81,7 +81,7 @@ def make_draw(
         data = arguments[: len(input_dtypes)]
         seeds, position, *replica = arguments[len(input_dtypes) :]
         key, counter_low, counter_high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
-        if by_replica:
+        if uses_replica:
             key += tf.cast(position, tf.uint64) * tf.constant(_GOLDEN, tf.uint64)
             counter_high += tf.cast(replica[0], tf.uint64) * tf.constant(2**32, tf.uint64)
         else:
@@ -90,8 +90,8 @@ def make_draw(
         keys = {"key": key, "counter": tf.stack([counter_low, counter_high]), "alg": tf.random.Algorithm.PHILOX.value}
         return _DRAWS[operation_type](data, result_dtype, keys)
 
-    label = f"{operation_type}_by_{'replica' if by_replica else 'step'}"
-    replica_types = (tf.int32,) if by_replica else ()
+    label = f"{operation_type}_by_{'replica' if uses_replica else 'step'}"
+    replica_types = (tf.int32,) if uses_replica else ()
     return _trace(label, draw, (*input_dtypes, tf.uint64, tf.int64, *replica_types))
 
 

@@ -101,7 +101,7 @@ class Checkpointing:
         self._saved_step = None if start is None else start.read_step()
         self._writes_itself = has_interval and not self.saves_by_hook
         if self._writes_itself and saver is not None:
-            # Lets the saver delete checkpoints of earlier runs, too.
+            # Lets the saver also delete checkpoints of earlier runs.
             saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
         # Only the chief runs the hook.
         if saver_hook is not None and runtime.peers.is_chief:
@@ -229,7 +229,7 @@ class Checkpointing:
 
     def finish_follower(self) -> None:
         """Let the follower handle the last checkpoint, unless SIGTERM ends the training."""
-        if self._follower is None or self._termination.requested:
+        if self._follower is None or self._termination.is_requested:
             return
         with self._termination.exit_immediately():
             self._follower.finish()

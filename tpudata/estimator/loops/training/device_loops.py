@@ -71,7 +71,7 @@ class DeviceLoops:
         fetches: Sequence[GraphElement],
         feeds: Mapping[str, Array],
         *,
-        with_summaries: bool,
+        fetches_summaries: bool,
     ) -> LoopValues:
         """Run a loop of steps, and return their losses and the values fetched from the last step.
 
@@ -79,22 +79,22 @@ class DeviceLoops:
             iteration: the data.
             size: largest number of steps.
             fetches: tensors that the last step returns, and operations that it runs; if the summaries need a separate last step,
-                the step before it runs these operations, too.
+                the step before it also runs these operations.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
-            with_summaries: whether to fetch the summaries of the last step, which may then run separately, as a single step.
+            fetches_summaries: whether to fetch the summaries of the last step, which may then run separately, as a single step.
 
         Raises:
             ModelFnValueError: train_op never changes the global step.
             NonFiniteError: the loss is NaN, or a trainable variable NaN or infinite.
         """
-        if size == 1 or not with_summaries or not self._summaries.needs_single_step:
-            return self._run_steps(iteration, size, fetches, feeds, with_summaries=with_summaries)
+        if size == 1 or not fetches_summaries or not self._summaries.needs_single_step:
+            return self._run_steps(iteration, size, fetches, feeds, fetches_summaries=fetches_summaries)
         # The summaries use values of variables from before the last step, or have side effects, so the last step runs separately.
-        # The first call fetches, too: if the data ends there, its last step is the last of all.
-        first_values = self._run_steps(iteration, size - 1, fetches, feeds, with_summaries=False)
+        # The first call also fetches: if the data ends there, its last step is the last of all.
+        first_values = self._run_steps(iteration, size - 1, fetches, feeds, fetches_summaries=False)
         if not first_values.has_data or len(first_values.losses) < size - 1:
             return first_values
-        last_values = self._run_steps(iteration, 1, fetches, feeds, with_summaries=True)
+        last_values = self._run_steps(iteration, 1, fetches, feeds, fetches_summaries=True)
         global_steps = [*first_values.global_steps, *last_values.global_steps]
         losses = [*first_values.losses, *last_values.losses]
         return LoopValues(global_steps, losses, last_values.has_data, first_values.fetched | last_values.fetched)
@@ -106,22 +106,34 @@ class DeviceLoops:
         fetches: Sequence[GraphElement],
         feeds: Mapping[str, Array],
         *,
-        with_summaries: bool,
+        fetches_summaries: bool,
     ) -> LoopValues:
-        """Run the steps of a loop in one call of the compiled step, and check their results; arguments and errors as in `run`."""
+        """Run the steps of a loop in one call of the compiled step, and check their results.
+
+        Args:
+            iteration: the data.
+            size: largest number of steps.
+            fetches: tensors that the last step returns, and operations that it runs.
+            feeds: NumPy values for model_fn's placeholders with a default, by name.
+            fetches_summaries: whether to fetch the summaries of the last step.
+
+        Raises:
+            ModelFnValueError: train_op never changes the global step.
+            NonFiniteError: the loss is NaN, or a trainable variable NaN or infinite.
+        """
         summaries, step = self._summaries, self._step
         fetch_names = get_tensor_names(fetches)
         # Always fetch summaries without side effects, so that the step is built once.
         summary_fetches = [
-            fetch for fetch in summaries.step_fetches if with_summaries or not step.fetches.has_effect(fetch)
+            fetch for fetch in summaries.step_fetches if fetches_summaries or not step.fetches.has_effect(fetch)
         ]
         step.fetches.request((*fetches, *summary_fetches))
-        if with_summaries:
+        if fetches_summaries:
             summaries.begin()
             fetch_names |= get_tensor_names(summaries.step_fetches)
         self._store.set_source(list(step.variables), source=None)  # No checkpoint has the values after a step.
         step_before = self.global_step
-        records_summaries = with_summaries and summaries.uses_tf_summary
+        records_summaries = fetches_summaries and summaries.uses_tf_summary
         loop_result = step.run(iteration, LoopRequest(size, records_summaries, self._is_single_step, feeds))
         self.global_step, losses = int(loop_result.global_step), np.asarray(loop_result.losses)
         # A hook may count the steps, and a train_op that can count may skip an update, as loss scaling does.

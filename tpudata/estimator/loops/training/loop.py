@@ -145,7 +145,7 @@ class _Training:
         )
         self._size = LoopSize(TPUConfig(iterations_per_loop=1) if is_single_step else tpu_config)
         profile_steps = config.profile_steps if peers.is_chief else None
-        self._profiler = Profiler(runtime.model_dir, profile_steps, on_devices=bool(runtime.topology.devices))
+        self._profiler = Profiler(runtime.model_dir, profile_steps, is_on_devices=bool(runtime.topology.devices))
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
         """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
@@ -154,33 +154,35 @@ class _Training:
             The loss of the last step, or None if no step was done.
         """
         self._begin(feed)
-        end_step = self.step + steps if steps is not None else max_steps
+        end_step = self.global_step + steps if steps is not None else max_steps
         # The number of steps is unknown if a step or a hook may change the global step otherwise than by 1.
         limit = None
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
-            limit = end_step - self.step
+            limit = end_step - self.global_step
         # After `_begin`, in which hooks may initialise the iterators of input_fn.
         with contextlib.closing(feed.iterate(limit)) as iteration:
             last_loss = self._run_loops(iteration, end_step)
         if last_loss is not None:
-            self._finite_check.check_variables(self.step, last_loss)
-            self._progress.end(self.step, last_loss)
-        self._checkpointing.end(self.step)
+            self._finite_check.check_variables(self.global_step, last_loss)
+            self._progress.end(self.global_step, last_loss)
+        self._checkpointing.end(self.global_step)
         self._monitor.end()
-        is_stopped = self._termination.requested or self._listener_stops or self._monitor.should_stop
-        if last_loss is None and not is_stopped and (end_step is None or self.step < end_step):
-            _log.warning("train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.step)
-        if self._termination.requested:
+        is_stopped = self._termination.is_requested or self._listener_stops or self._monitor.should_stop
+        if last_loss is None and not is_stopped and (end_step is None or self.global_step < end_step):
+            _log.warning(
+                "train: the input has no batch after step %d: nothing is trained. Check input_fn.", self.global_step
+            )
+        if self._termination.is_requested:
             consequence = (
                 ", which is saved. Run again to continue"
                 if self._checkpointing.saves
                 else "; the RunConfig has no interval for checkpoints"
             )
-            _log.warning("SIGTERM: training stopped at step %d%s.", self.step, consequence)
+            _log.warning("SIGTERM: training stopped at step %d%s.", self.global_step, consequence)
         return last_loss
 
     @property
-    def step(self) -> int:
+    def global_step(self) -> int:
         """The global step."""
         return self._loops.global_step
 
@@ -194,67 +196,74 @@ class _Training:
         self._loops.global_step = self._step.global_step
         num_examples = count_examples(runtime, feed.element_spec)
         self._progress = Progress(
-            self._events, self._summaries, runtime.config, num_examples, self.step, every_step=self._is_exact
+            self._events,
+            self._summaries,
+            runtime.config,
+            num_examples,
+            self.global_step,
+            reports_every_step=self._is_exact,
         )
-        self._checkpointing.begin(self.step)
+        self._checkpointing.begin(self.global_step)
         self._monitor.after_create_session()
-        if not self._is_exact and infeed_sleep:  # TensorFlow's TPUEstimator, too, sleeps on a TPU alone.
+        if not self._is_exact and infeed_sleep:  # As in TensorFlow's TPUEstimator, on a TPU alone.
             time.sleep(infeed_sleep)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
         last_loss = None
-        # `_next_size` returns 0 if SIGTERM, a hook or a listener ends training.
-        while (end_step is None or self.step < end_step) and (size := self._next_size(end_step)):
+        # `_choose_next_size` returns 0 if SIGTERM, a hook or a listener ends training.
+        while (end_step is None or self.global_step < end_step) and (size := self._choose_next_size(end_step)):
             started = time.monotonic()
-            self._profiler.before_loop(self.step)
+            self._profiler.before_loop(self.global_step)
             fetches = self._monitor.before_run()
             # The processes of a cluster take this step together, and end after it.
             if self._monitor.should_stop and self._peers.count == 1:
-                _log.info("A hook stopped training at step %d.", self.step)
+                _log.info("A hook stopped training at step %d.", self.global_step)
                 break
-            step_before = self.step
-            with_summaries = self._progress.are_summaries_due(size)
-            values = self._loops.run(iteration, size, fetches, self._monitor.model_feeds, with_summaries=with_summaries)
-            self._profiler.after_loop(self.step)
+            step_before = self.global_step
+            fetches_summaries = self._progress.are_summaries_due(size)
+            values = self._loops.run(
+                iteration, size, fetches, self._monitor.model_feeds, fetches_summaries=fetches_summaries
+            )
+            self._profiler.after_loop(self.global_step)
             self._size.fit(len(values.losses), time.monotonic() - started)
             if values.losses:
                 last_loss = values.losses[-1]
                 self._progress.report(step_before, values.global_steps, values.losses, values.fetched)
-                if self._checkpointing.is_due(self.step):
-                    self._finite_check.check_variables(self.step, last_loss)
-                    self._listener_stops |= self._checkpointing.save(self.step)
+                if self._checkpointing.is_due(self.global_step):
+                    self._finite_check.check_variables(self.global_step, last_loss)
+                    self._listener_stops |= self._checkpointing.save(self.global_step)
                 self._monitor.after_run(values.fetched)
                 have_written = self._forget_checkpoint_after_writes()
                 if have_written and self._peers.count == 1:
                     # A hook may have assigned the global step. With several processes, all count the steps of the loops alike.
                     self._loops.global_step = self._step.global_step
             if not values.has_data:
-                _log.info("The input ended at step %d.", self.step)
+                _log.info("The input ended at step %d.", self.global_step)
                 break
         return last_loss
 
-    def _next_size(self, end_step: int | None) -> int:
+    def _choose_next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM, a hook or a listener ends training in any process."""
         # The processes sum their numbers, so all but the chief pass a size of 0.
-        size = self._size.next(self.step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
+        size = self._size.next(self.global_step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
         is_stopped = self._listener_stops or self._monitor.should_stop
         size, num_stopped, num_terminated = self._peers.sum_numbers(
-            [size, int(is_stopped), int(self._termination.requested)]
+            [size, int(is_stopped), int(self._termination.is_requested)]
         )
         if num_terminated:  # Perhaps only in another process.
-            self._termination.requested = True
+            self._termination.is_requested = True
         elif num_stopped:
-            _log.info("A hook stopped training at step %d.", self.step)
+            _log.info("A hook stopped training at step %d.", self.global_step)
         return 0 if num_stopped or num_terminated else size
 
     def _list_loop_ends(self) -> tuple[int | None, ...]:
         """Return the steps at which the next loop has to end; None for work that is not due at a known step."""
-        profile_end = self._profiler.find_loop_end(self.step)
+        profile_end = self._profiler.find_loop_end(self.global_step)
         if not self._is_exact:  # On a TPU, no loop ends early for a checkpoint or the log, which wait for its end.
             return (profile_end,)
-        checkpoint_step = self._checkpointing.find_next_step(self.step, self._size.step_seconds)
-        return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.step))
+        checkpoint_step = self._checkpointing.find_next_step(self.global_step, self._size.step_seconds)
+        return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.global_step))
 
     def _forget_checkpoint_after_writes(self) -> bool:
         """If hooks or listeners have assigned to variables, record that no checkpoint has the values; return whether they have."""
@@ -266,6 +275,6 @@ class _Training:
     def close(self) -> None:
         """Write buffered profiles and summaries, also after an error."""
         self._forget_checkpoint_after_writes()  # Hooks may have assigned to variables in `end`.
-        self._profiler.close(self.step)
+        self._profiler.close(self.global_step)
         self._events.close()
         self._step.flush()

@@ -57,17 +57,17 @@ class Cadence:
         step: step at which training begins.
         steps: interval in steps, or None for one in seconds.
         seconds: interval in seconds; if both are None, the action never runs.
-        at_first: whether an action with an interval in steps also runs at the first step, as TensorFlow's Estimator does.
+        runs_at_first_step: whether an action with an interval in steps also runs at the first step, as TensorFlow's Estimator does.
     """
 
     def __init__(
-        self, step: int, steps: int | None = None, seconds: float | None = None, *, at_first: bool = False
+        self, step: int, steps: int | None = None, seconds: float | None = None, *, runs_at_first_step: bool = False
     ) -> None:
         self._steps = steps
         self._seconds = seconds
         self._due_step: int | None = None  # None for an interval in seconds.
         self.restart(step)
-        if at_first and steps is not None:  # The first interval is one step.
+        if runs_at_first_step and steps is not None:  # The first interval is one step.
             self._due_step = step + 1
 
     def restart(self, step: int) -> None:

@@ -39,7 +39,7 @@ class Progress:
         config: RunConfig with the intervals.
         num_examples: number of rows in a step, or None if unknown.
         step: step at which training begins.
-        every_step: whether to report steps inside a loop, too, as without a TPU.
+        reports_every_step: whether to also report steps inside a loop, as without a TPU.
     """
 
     def __init__(
@@ -50,18 +50,18 @@ class Progress:
         num_examples: int | None,
         step: int,
         *,
-        every_step: bool,
+        reports_every_step: bool,
     ) -> None:
         self._events = events
         self._summaries = summaries
         self._num_examples = num_examples
-        self._every_step = every_step
-        self._logging = Cadence(step, config.log_step_count_steps, at_first=True)
-        self._summarising = Cadence(step, config.save_summary_steps, at_first=True)
+        self._reports_every_step = reports_every_step
+        self._logging = Cadence(step, config.log_step_count_steps, runs_at_first_step=True)
+        self._summarising = Cadence(step, config.save_summary_steps, runs_at_first_step=True)
         # Expected global step after the next step. TensorFlow's SummarySaverHook decides by it, before the step, whether to write.
         self._expected_step = step + 1
         self._logged_step: int | None = None
-        self._remaining_warnings = _MAX_STALL_WARNINGS
+        self._num_remaining_warnings = _MAX_STALL_WARNINGS
 
     def are_summaries_due(self, size: int) -> bool:
         """Return whether summaries are due at the end of a loop of `size` steps."""
@@ -97,9 +97,9 @@ class Progress:
         self._warn_of_stalls(num_stalls, global_steps)
         last_position = len(global_steps) - 1
         # On a TPU, summaries come at the ends of loops.
-        for position in range(len(global_steps)) if self._every_step else (last_position,):
+        for position in range(len(global_steps)) if self._reports_every_step else (last_position,):
             step = global_steps[position]
-            is_due = self._summarising.is_due(self._expected_step if self._every_step else step)
+            is_due = self._summarising.is_due(self._expected_step if self._reports_every_step else step)
             # TensorFlow's hook reads the step again only for summaries; otherwise it adds 1 to the step before.
             self._expected_step = (step if is_due else starts[position] + 1) + 1
             if is_due:
@@ -123,20 +123,20 @@ class Progress:
             num_stalls: number of these steps in the last loop.
             global_steps: global step after each step of the loop.
         """
-        if not num_stalls or not self._remaining_warnings:
+        if not num_stalls or not self._num_remaining_warnings:
             return
-        self._remaining_warnings -= 1
+        self._num_remaining_warnings -= 1
         _log.warning(
             "%d of the last %d steps left the global step as it was (now %d). A loss scale that skips an update and the "
             "accumulation of gradients do so; else pass global_step=tf.compat.v1.train.get_global_step() to the optimizer.%s",
             num_stalls,
             len(global_steps),
             global_steps[-1],
-            "" if self._remaining_warnings else " Further such steps are not reported.",
+            "" if self._num_remaining_warnings else " Further such steps are not reported.",
         )
 
     def end(self, step: int, loss: float) -> None:
-        """Log the last step unless it has been logged, so that a short run reports its loss, too."""
+        """Log the last step unless it has been logged, so that even a short run reports its loss."""
         if self._logged_step != step:
             self._log(step, loss, {})
 

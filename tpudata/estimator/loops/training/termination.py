@@ -21,11 +21,11 @@ class Termination:
     """State of a requested termination.
 
     Attributes:
-        requested: whether SIGTERM has come.
+        is_requested: whether SIGTERM has come.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.is_requested = False
         self._exits_immediately = False
 
     @contextlib.contextmanager
@@ -46,15 +46,15 @@ class Termination:
 
     def _end_if_requested(self) -> None:
         """Raise SystemExit if an end is requested and allowed immediately."""
-        if self.requested and self._exits_immediately:
+        if self.is_requested and self._exits_immediately:
             raise SystemExit(EXIT_CODE)
 
     def receive(self, signal_number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM; the second one ends the process immediately."""
         del signal_number, frame
-        if self.requested:
+        if self.is_requested:
             os._exit(TERMINATED)
-        self.requested = True
+        self.is_requested = True
         self._end_if_requested()
 
 
@@ -78,5 +78,5 @@ def handle_sigterm() -> Iterator[Termination]:
             yield termination
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if termination.requested:
+    if termination.is_requested:
         raise SystemExit(EXIT_CODE)

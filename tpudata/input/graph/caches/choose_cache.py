@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.input.graph.caches.cache import Cache, MemoryCache
 from tpudata.input.graph.caches.decoded_cache import DecodedCache, digest_records
@@ -33,7 +34,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     """
     if not isinstance(cache, (bool, str, os.PathLike)) or cache == "":
         raise UsageError(
-            f'cache: invalid value (got {cache!r}, expected False, True, "auto" or the path of a local folder).'
+            f'cache: invalid value (got {format_value(cache)}, expected False, True, "auto" or the path of a local folder).'
         )
     if cache is False:
         return Cache()

@@ -9,6 +9,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from tpudata.console.tables import count_text
+from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
@@ -39,7 +40,13 @@ class SplitPipeline(Protocol):
         """Return the length of the longest sequence of each record, by reading all records."""
 
     def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
-        """Return the pipeline for some of the records; the arguments are those of `Records.select`."""
+        """Return the pipeline for some of the records.
+
+        Args:
+            request: the fields and options to feed the subset with: fields may differ in length, and options in seed and epochs.
+            ids: record numbers among these records, int64 [n], ascending.
+            is_cached: whether the subset uses the cache of these records.
+        """
 
 
 class Pipeline:
@@ -57,7 +64,12 @@ class Pipeline:
 
     @classmethod
     def open(cls, request: InputRequest) -> Pipeline:
-        """Return the pipeline of a whole split; the errors are those of `Records.open`."""
+        """Return the pipeline of a whole split.
+
+        Raises:
+            DatasetError: an index or a cache is damaged.
+            UsageError: the cache, or a shuffle of all records, does not fit the memory or the disk.
+        """
         return cls(request, Records.open(request))
 
     def measure_lengths(self) -> Integers:
@@ -74,7 +86,13 @@ class Pipeline:
         return self._records.count
 
     def select(self, request: InputRequest, ids: Integers, *, is_cached: bool = False) -> Pipeline:
-        """Return the pipeline for some of the records; the arguments are those of `Records.select`."""
+        """Return the pipeline for some of the records.
+
+        Args:
+            request: the fields and options to feed the subset with: fields may differ in length, and options in seed and epochs.
+            ids: record numbers among these records, int64 [n], ascending.
+            is_cached: whether the subset uses the cache of these records.
+        """
         return Pipeline(request, self._records.select(request, ids, is_cached=is_cached))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
@@ -119,8 +137,8 @@ class Pipeline:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
         steps, dataset = self._steps, self._records.batches(order, rows, start_step)
         # Here AutoGraph converts the user's functions among the steps.
-        if steps.stored_steps:
-            dataset = dataset.map(fold(steps.stored_steps), **PARALLEL)
+        if steps.parse_steps:
+            dataset = dataset.map(fold(steps.parse_steps), **PARALLEL)
         if steps.record_steps:
             dataset = dataset.unbatch().map(fold(steps.record_steps), **PARALLEL)
             steps.check_record(dataset.element_spec[0])
@@ -142,7 +160,7 @@ class Pipeline:
             steps = operator.index(epochs) * order.num_records // rows.total
             if steps > _MAX_STEPS:
                 raise UsageError(
-                    f"num_epochs={epochs}: they have {steps:,} steps (expected {_MAX_STEPS:,} at most). Pass None."
+                    f"num_epochs={format_value(epochs)}: they have more than {_MAX_STEPS:,} steps. Pass None."
                 )
             if steps == 0:
                 raise UsageError(

@@ -16,8 +16,8 @@ from tpudata.input.options.options import check_arguments, name_parts
 from tpudata.input.order.chunks import Integers
 from tpudata.tensor_types import Element, Tensors
 
-# Records of a batch.
-_BATCH = 1024
+# Rows of a batch in a pass.
+_BATCH_SIZE = 1024
 
 
 def measure_records(records: Records) -> Integers:
@@ -70,7 +70,7 @@ def choose_records(
             parsed = stored.map(without_autograph(records.stored.parse_features), **PARALLEL)
         else:
             parsed = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
-        return parsed.unbatch().map(choose_record, **PARALLEL).batch(_BATCH)
+        return parsed.unbatch().map(choose_record, **PARALLEL).batch(_BATCH_SIZE)
 
     return np.flatnonzero(_compute_numbers(records, choose_batches))
 
@@ -82,7 +82,7 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
         records: the records, which are all read.
         compute: function from a dataset of batches of stored records to one of their numbers, [n] each.
     """
-    numbers = np.concatenate(list(iterate_numpy(lambda: compute(records.read_pass(_BATCH)))))
+    numbers = np.concatenate(list(iterate_numpy(lambda: compute(records.read_pass(_BATCH_SIZE)))))
     # The last batch is padded.
     without_padding: Integers = numbers[: records.count].astype(np.int64)
     return without_padding

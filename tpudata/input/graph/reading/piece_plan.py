@@ -73,14 +73,14 @@ class PiecePlan(ReadPlan):
             stop_lane = -(-(host + 1) * rows_per_host // stride)
             num_lane_reads += stop_lane - first_lane
         reads_per_piece = num_lane_reads / num_lanes
-        # Pieces in which a lane ends are read in two parts, as for `count_lanes`.
+        # Pieces in which a lane ends are read in two parts, as `count_lanes` assumes.
         sizes = self.pieces.ends - self.pieces.begins
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
         return reads_per_piece * (1 + (num_lanes - 1) * bytes_per_cut / float(sizes.sum()))
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """As in `ReadPlan`; the window and its least number of records are larger."""
+        """(bytes of the default window, its least number of records, the most bytes that this number may take)."""
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
@@ -101,7 +101,7 @@ class PiecePlan(ReadPlan):
         return self.reading.count_reads(self.piece_memory, measure_free_memory())
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order: if its rows are smaller than a piece that other hosts need, too."""
+        """Return whether a host reads whole batches in order: if its rows are smaller than a piece, which other hosts also need."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 

@@ -15,7 +15,7 @@ from tpudata.input.order.training import MAX_LANES, TrainingOrder, find_largest_
 from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Factor of the read size without a shuffle, and for rows of packed tokens, which conversion has mixed.
-_LARGE_READS = 4
+_LARGE_READ_FACTOR = 4
 # Least number of chunks that training permutes: with fewer, a small window would mix little.
 _MIN_CHUNKS = 256
 # A lane's part of a block may begin inside a chunk; reading begins at the last read start before it. Without further read starts,
@@ -85,12 +85,12 @@ class ReadPlan:
     @property
     def chunks(self) -> Chunks:
         """Chunks for reading in order."""
-        return self._cut_chunks(self._pick_length(_LARGE_READS, min_chunks=1))
+        return self._cut_chunks(self._pick_length(_LARGE_READ_FACTOR, min_chunks=1))
 
     @property
     def mixed_chunks(self) -> Chunks:
         """Chunks for a shuffle."""
-        return self._cut_chunks(self._pick_length(_LARGE_READS if self.are_token_rows else 1, _MIN_CHUNKS))
+        return self._cut_chunks(self._pick_length(_LARGE_READ_FACTOR if self.are_token_rows else 1, _MIN_CHUNKS))
 
     @property
     def piece_memory(self) -> int | None:

@@ -96,8 +96,8 @@ def move_boxes_and_points(tables: tuple[Table, ...], least_visible: float, *, is
     Args:
         tables: tables with boxes or points.
         least_visible: least visible share of a box's area; boxes with less are dropped.
-        is_batch: whether elements are batches, as they are unless a transform takes single records after the move: for each record
-            alone, the 60 small operations of a move would take as long as the preparation of a small image.
+        is_batch: whether elements are batches. They are, unless a transform takes single records after the move: for each record
+            alone, the 60 small operations of a move take as long as the preparation of a small image.
     """
     move = move_tables if is_batch else move_record
 

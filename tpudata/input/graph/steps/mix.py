@@ -82,7 +82,7 @@ def _find_images(fields: Fields, element: Element) -> list[tf.Tensor]:
 
 
 def _replace_images(fields: Fields, element: Element, images: list[tf.Tensor]) -> Element:
-    """Return a batch with other images and label maps, in the order of `_list_names`."""
+    """Return a batch whose images and label maps are replaced by `images`, in the order of `_list_names`."""
     features = get_features(element)
     images_by_name = dict(zip(_list_names(fields), images, strict=True))
     return replace_features(element, {**features, **images_by_name} if isinstance(features, dict) else images[0])

@@ -41,11 +41,11 @@ class StepPlan:
     @property
     def has_labels(self) -> bool:
         """Whether elements are (features, labels), unless the user parses records."""
-        return self.fields.label is not None or self.sequences.targets is not None
+        return self.fields.label is not None or self.sequences.has_targets
 
     @property
-    def stored_steps(self) -> list[Step]:
-        """Steps of batches of stored records before all others: the user's parse, which AutoGraph converts; usually empty."""
+    def parse_steps(self) -> list[Step]:
+        """The step that parses a batch of serialized records with the user's `parse`; empty without one. AutoGraph converts it."""
         return [] if self.options.parse is None else [parse_records(self.options.parse)]
 
     @property
@@ -99,8 +99,7 @@ class StepPlan:
             ]
         if not options.training:
             steps += [make_weights_check(options.weights, num_records, rows.total)]
-        has_targets = self.sequences.targets is not None
-        return [*steps, add_weights(options.weights, fields.weight, has_targets=has_targets)]
+        return [*steps, add_weights(options.weights, fields.weight, has_targets=self.sequences.has_targets)]
 
     def check_record(self, spec: Element) -> None:
         """Check the `element_spec` of records after their steps, as `check_result` does for the user's transform."""
@@ -150,7 +149,7 @@ def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Ste
     @without_autograph
     def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Element, Extras]:
         inputs = sequences.fill_padding({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
-        if sequences.targets is not None:
+        if sequences.has_targets:
             return sequences.add_targets(inputs), extras
         features = inputs[fields.inputs[0].name] if is_bare else inputs
         element = features if fields.label is None else (features, columns[fields.label.feature.name])

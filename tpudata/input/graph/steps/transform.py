@@ -109,7 +109,7 @@ def _convert_result(name: str, result: Element) -> Element:
     """
     if result is None or isinstance(result, list):
         value = "None" if result is None else "a list"
-        # The hint is for lists, but the message about None from a batch_transform has it, too.
+        # The hint is for lists, but the message about None from a batch_transform also has it.
         hint = "" if result is None and name == "transform" else ", which is a tuple"
         raise UsageError(f"{name} returned {value}. End it with `return features, labels`{hint}.")
 

@@ -64,7 +64,7 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
 
 
 def list_parts(count: int = 0) -> tf.data.Dataset:
-    """Return a dataset of part numbers; each worker yields the numbers of its shard.
+    """Return a dataset of the numbers of parts, 0, 1, ..., which the service divides among the workers: each yields its shard.
 
     There are `NUM_PARTS`, or `count` if it is more, so that each of up to `NUM_PARTS` workers has one.
     The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.

@@ -1,0 +1,32 @@
+"""Values as parts of a message, with integers of more than 4,300 digits, of which Python makes no text."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+
+class _Repr(reprlib.Repr):
+    """Short repr of a value, in which an integer that is too large for a text is described."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:
+            return f"an integer of {x.bit_length():,} bits"
+
+
+_REPR = _Repr()
+
+
+def format_value(value: Any) -> str:
+    """Return the repr of a value; `shorten_value` if it has none because of an integer in it."""
+    try:
+        return repr(value)
+    except ValueError:
+        return shorten_value(value)
+
+
+def shorten_value(value: Any) -> str:
+    """Return the repr of a value that omits the middle of long texts and numbers, and the rest of long lists."""
+    return _REPR.repr(value)
