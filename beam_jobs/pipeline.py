@@ -24,13 +24,13 @@ from beam_jobs.references.labels import CollectLabels, Labels
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.run.runner import is_local
 from beam_jobs.sources import Source
-from beam_jobs.sources.source import ScannedSource
+from beam_jobs.sources.source import ScanFacts, ScannedSource
 from beam_jobs.steps.duplicates.keys import CheckDuplicates
 from beam_jobs.steps.duplicates.texts import KEPT, OMITTED
 from beam_jobs.steps.limited_step import apply_limits
 from beam_jobs.steps.listing.list_references import COUNTS, NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import SKIPPED, ListUnits, Units, list_scanned_units
-from beam_jobs.steps.listing.scan_source import Facts, ScanSource
+from beam_jobs.steps.listing.scan_source import ScanSource
 from beam_jobs.steps.make_plan import estimate_splits, plan_tally
 from beam_jobs.steps.spread import Spread
 from beam_jobs.steps.write_dataset import WriteDataset
@@ -184,7 +184,7 @@ def _make_side_inputs(side: PCollection[Any] | None) -> tuple[AsSingleton, ...]:
     return () if side is None else (AsSingleton(side),)
 
 
-def _apply_facts(facts: Facts, conversion: Conversion) -> Source:
+def _apply_facts(facts: ScanFacts, conversion: Conversion) -> Source:
     """Return the conversion's source with the schema of the merged `facts` of its scan.
 
     Raises what `Conversion.replace_source` raises.
@@ -194,7 +194,7 @@ def _apply_facts(facts: Facts, conversion: Conversion) -> Source:
     return conversion.replace_source(conversion.source.apply_scans(facts)).source
 
 
-def _find_first_blocks(facts: Facts) -> dict[int, int]:
+def _find_first_blocks(facts: ScanFacts) -> dict[int, int]:
     """Return, by index of a scanned file, the number of blocks of the files before it."""
     first_blocks: dict[int, int] = facts.first_blocks()
     return first_blocks

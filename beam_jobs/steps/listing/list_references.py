@@ -26,9 +26,8 @@ from beam_jobs.references.rejection import Reject
 from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_references
-from beam_jobs.sources.source import PackSource
+from beam_jobs.sources.source import PackSource, SourceUnit
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
-from beam_jobs.steps.listing.list_units import Unit
 from tpudata.errors import BadRecordError
 from tpudata.storage import storage_for
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
@@ -65,7 +64,7 @@ class ListReferences(LimitedStep):
         self._progress = progress or ProgressReport(None)
 
     @holds_limits
-    def process(self, units: Sequence[tuple[int, Unit]], source: Source | None = None) -> Iterator[Any]:
+    def process(self, units: Sequence[tuple[int, SourceUnit]], source: Source | None = None) -> Iterator[Any]:
         """List some units.
 
         Args:
@@ -82,7 +81,7 @@ class ListReferences(LimitedStep):
             # Without a shuffle, the position of a record depends on its index in its unit.
             yield from self._list(unit_index, [unit])
 
-    def _list(self, unit_index: int, units: Sequence[Unit]) -> Iterator[Any]:
+    def _list(self, unit_index: int, units: Sequence[SourceUnit]) -> Iterator[Any]:
         """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts.
 
         Args:
@@ -108,7 +107,7 @@ class ListReferences(LimitedStep):
         yield TaggedOutput(COUNTS, InputCounts.sum(counts))
 
     def _group_packs(
-        self, unit_index: int, units: Sequence[Unit], counts: list[InputCounts]
+        self, unit_index: int, units: Sequence[SourceUnit], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
         """Yield the references of units in packs, with the digests of their keys; `counts` is extended with those of each unit."""
         order, source = self._options.order, self._source
@@ -121,7 +120,7 @@ class ListReferences(LimitedStep):
         yield from listed if source.has_own_packs else repack(listed)
 
     def _list_packs(
-        self, source: PackSource, unit_index: int, units: Sequence[Unit], counts: list[InputCounts]
+        self, source: PackSource, unit_index: int, units: Sequence[SourceUnit], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
         """Yield the packs that a source makes itself, with the digests of their keys; bytes that they hold go to the spool.
 
@@ -142,7 +141,7 @@ class ListReferences(LimitedStep):
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first_index += len(pack.keys)
 
-    def _list_references(self, unit: Unit, counts: list[InputCounts]) -> Iterator[Reference]:
+    def _list_references(self, unit: SourceUnit, counts: list[InputCounts]) -> Iterator[Reference]:
         """Yield the references of a unit; write the bytes that a reference holds to the spool, and make it point there."""
         with self._open_unit(unit, counts) as listing:
             noting_source = self._source.noting(listing.notes.add)
@@ -155,7 +154,7 @@ class ListReferences(LimitedStep):
                 yield reference._replace(spool=listing.spool.path, offset=begin, size=size, data=b"")
 
     @contextlib.contextmanager
-    def _open_unit(self, unit: Unit, counts: list[InputCounts]) -> Iterator[_ListingSink]:
+    def _open_unit(self, unit: SourceUnit, counts: list[InputCounts]) -> Iterator[_ListingSink]:
         """Yield the sink of a unit's listing; after the listing, write its rejects, and add its InputCounts to `counts`."""
         # The same name in each attempt, so that a retry replaces the files.
         name = hashlib.blake2b(repr(unit).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()

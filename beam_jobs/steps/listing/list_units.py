@@ -12,18 +12,17 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts, list_units
+from beam_jobs.sources.source import SourcePart, SourceUnit
 from beam_jobs.steps.limited_step import LimitedStep, holds_limits
 from beam_jobs.steps.listing.growing_batches import batch_growing
-from beam_jobs.steps.listing.scan_source import Part, ScannedParts
+from beam_jobs.steps.listing.scan_source import ScannedParts
 from beam_jobs.steps.spread import Spread
 from tpudata.storage import held_request_limits
 
 # Name of the side output: InputCounts of ignored files, and of notes, which are facts about the input that become warnings.
 SKIPPED = "skipped"
-# A unit of a source, of the type that the source's `units` yields: each source has its own.
-Unit: TypeAlias = Any
 # Units that one worker lists one after the other, each with its index; with --no-shuffle, the index decides the order of records.
-Units: TypeAlias = list[tuple[int, Unit]]
+Units: TypeAlias = list[tuple[int, SourceUnit]]
 
 
 class ListUnits(beam.PTransform):  # type: ignore[misc]
@@ -51,7 +50,7 @@ class ListUnits(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, Unit]]:
+def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, SourceUnit]]:
     """Yield all units of a source, each with its index.
 
     Args:
@@ -61,7 +60,7 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, U
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
 
-def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[Part]]:
+def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[SourcePart]]:
     """Yield the parts of a source in batches; `begin` is the element of the impulse."""
     del begin
     with held_request_limits(options.request_limits):
@@ -93,12 +92,12 @@ class _SplitParts(LimitedStep):
         self._source = source
 
     @holds_limits
-    def process(self, parts: Sequence[Part] | bytes) -> Iterator[Any]:
+    def process(self, parts: Sequence[SourcePart] | bytes) -> Iterator[Any]:
         """Yield batches of units, and to SKIPPED the ignored files and the notes, if there are any."""
         counts, ignored = InputCounts(), list[str]()
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
-            indexed_units: Iterable[tuple[int, Unit]] = enumerate_units(source, ignored)
+            indexed_units: Iterable[tuple[int, SourceUnit]] = enumerate_units(source, ignored)
         else:
             # This is a shuffle, in which the order of units does not matter, so all have the index 0.
             indexed_units = ((0, unit) for part in parts for unit in list_units(source, part, ignored))

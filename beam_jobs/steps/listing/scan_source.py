@@ -16,7 +16,7 @@ from beam_jobs.planning.input_counts import InputCounts
 from beam_jobs.references.repeated_keys import Repeat, find_first_repeat, group_key_rows
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_parts
-from beam_jobs.sources.source import Scan, ScannedSource
+from beam_jobs.sources.source import Scan, ScanFacts, ScannedSource, SourcePart
 from beam_jobs.steps.limited_step import LimitedStep, apply_limits, holds_limits
 from beam_jobs.steps.listing.growing_batches import batch_growing
 from beam_jobs.steps.spread import Spread
@@ -25,12 +25,8 @@ from tpudata.storage import held_request_limits
 _FACTS, _KEYS = "facts", "keys"
 # Rows whose keys a worker holds back, so that a group gets some hundreds of them at a time.
 _MAX_HELD_ROWS = 1 << 16
-# Facts about rows, of the class that the source's `no_facts` returns: each source has its own. Their `merge` adds those of others.
-Facts: TypeAlias = Any
-# A part of a source, of the type that the source's `parts` yields: each source has its own.
-Part: TypeAlias = Any
 # Parts of the scanned source: (index of the part of the input that has it, its index in that part, the part).
-ScannedParts: TypeAlias = list[tuple[int, int, Part]]
+ScannedParts: TypeAlias = list[tuple[int, int, SourcePart]]
 
 
 class ScanOutputs(NamedTuple):
@@ -43,7 +39,7 @@ class ScanOutputs(NamedTuple):
     """
 
     parts: PCollection[ScannedParts]
-    facts: PCollection[Facts]
+    facts: PCollection[ScanFacts]
     checked: PCollection[InputCounts]
 
 
@@ -87,7 +83,7 @@ def scan_here(source: ScannedSource) -> Source:
         SourceError: two rows have the same key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
-    facts, parts, rows = source.no_facts(), list[Part](), list[bytes]()
+    facts, parts, rows = source.no_facts(), list[Any](), list[bytes]()
     for index, part in enumerate(list_parts(source)):
         scan = source.scan(index, part)
         for scanned_part in scan.parts():
@@ -100,7 +96,9 @@ def scan_here(source: ScannedSource) -> Source:
     return source.apply_scans(facts, parts)
 
 
-def _number_parts(begin: bytes, source: ScannedSource, options: ConvertOptions) -> Iterator[list[tuple[int, Part]]]:
+def _number_parts(
+    begin: bytes, source: ScannedSource, options: ConvertOptions
+) -> Iterator[list[tuple[int, SourcePart]]]:
     """Yield the parts of a source, each with its index, in batches; `begin` is the element of the impulse."""
     del begin
     with held_request_limits(options.request_limits):
@@ -115,7 +113,7 @@ class _Scan(LimitedStep):
         self._source = source
 
     @holds_limits
-    def process(self, indexed_parts: Sequence[tuple[int, Part]]) -> Iterator[Any]:
+    def process(self, indexed_parts: Sequence[tuple[int, SourcePart]]) -> Iterator[Any]:
         """Scan some parts of the input; yield their ScannedParts in batches, each followed by its side outputs."""
         side_outputs: list[TaggedOutput] = []
         for parts in batch_growing(self._scan_parts(indexed_parts, side_outputs), len(indexed_parts)):
@@ -126,8 +124,8 @@ class _Scan(LimitedStep):
         yield from side_outputs
 
     def _scan_parts(
-        self, indexed_parts: Sequence[tuple[int, Part]], side_outputs: list[TaggedOutput]
-    ) -> Iterator[tuple[int, int, Part]]:
+        self, indexed_parts: Sequence[tuple[int, SourcePart]], side_outputs: list[TaggedOutput]
+    ) -> Iterator[tuple[int, int, SourcePart]]:
         """Yield the scanned parts with their indices; append the side outputs, facts and groups of rows, to `side_outputs`."""
         for part_index, part in indexed_parts:
             scan = self._source.scan(part_index, part)
@@ -150,20 +148,20 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
         super().__init__()
         self._source = source
 
-    def create_accumulator(self) -> Facts:
+    def create_accumulator(self) -> ScanFacts:
         return self._source.no_facts()
 
-    def add_input(self, total: Facts, facts: Facts) -> Facts:
+    def add_input(self, total: ScanFacts, facts: ScanFacts) -> ScanFacts:
         total.merge(facts)
         return total
 
-    def merge_accumulators(self, totals: Iterable[Facts]) -> Facts:
+    def merge_accumulators(self, totals: Iterable[ScanFacts]) -> ScanFacts:
         total = self._source.no_facts()
         for facts in totals:
             total.merge(facts)
         return total
 
-    def extract_output(self, total: Facts) -> Facts:
+    def extract_output(self, total: ScanFacts) -> ScanFacts:
         return total
 
 
@@ -175,7 +173,7 @@ def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
         yield repeat
 
 
-def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: Facts) -> InputCounts:
+def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: ScanFacts) -> InputCounts:
     """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
     if repeats:
         # The first one by order, so that the message does not depend on the workers.
