@@ -44,7 +44,7 @@ class TextSummary:
 
     @property
     def real_share(self) -> float:
-        """Share of the places for tokens that are not padding; 1 without places."""
+        """Share of the token slots that hold tokens, not padding; 1 if there are no slots."""
         token_slots = self.tokens + self.padding
         return self.tokens / token_slots if token_slots else 1.0
 

@@ -187,9 +187,9 @@ class TextSource(PackSource):
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         """Yield the documents of a unit with classes and keys, in blocks of at most `max_run_documents`, each with its split."""
         for part, split in unit.parts:
-            skips = self.options.on_bad_record == SKIP
+            rejects_damage = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
-            for block in document_blocks(part, self.text, reject, self.note, skips=skips):
+            for block in document_blocks(part, self.text, reject, self.note, rejects_damage=rejects_damage):
                 for start in range(0, len(block.spans.sizes), self.max_run_documents):
                     spans = block.spans.take(slice(start, start + self.max_run_documents))
                     labelled_block = self.columns.add_columns(block._replace(spans=spans), reject, self.note)

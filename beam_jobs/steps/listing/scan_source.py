@@ -177,5 +177,5 @@ def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: ScanFact
     """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
     if repeats:
         # The first one by order, so that the message does not depend on the workers.
-        raise source.describe_repeat(Repeat(*min(repeats)), facts)
+        raise source.describe_repeat(min(repeats), facts)
     return InputCounts()
