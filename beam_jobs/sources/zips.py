@@ -100,7 +100,7 @@ class Zips(ClassifiedSource):
         """
         names = [name for _, name in take_first_names(files)]
         splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
-        path_labels = PathLabels.find(source_options, _list_member_paths(files))
+        path_labels = PathLabels.infer(source_options, _list_member_paths(files))
         if path_labels is not None:
             has_classes = path_labels.has_classes
             return cls(

@@ -169,7 +169,7 @@ class DatasetConverter(FrameConverter):
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
     def _renumber(self, reference: Reference, record: bytes, new_labels: Sequence[int]) -> bytes:
-        """Return a record with new numbers of its labels; BadRecordError if a label is not a number or has no class."""
+        """Return a record with its labels renumbered; BadRecordError if a label is not a number or has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:

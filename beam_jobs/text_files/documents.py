@@ -73,7 +73,8 @@ def document_blocks(
         options: options of the form.
         reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
             returns, the listing continues.
-        note: called with the columns that no field names, and if the form is `auto`, with whether the file has rows or lines.
+        note: called with the kind of a note and an example: a column that no field names or, if the form is `auto`, the
+            file, which has rows or lines by the kind.
         rejects_damage: whether a damaged compressed file, Parquet file or row group is rejected instead of raising. Each is then
             read to its end before its documents are yielded, since documents before the damage may also be wrong.
 
@@ -128,7 +129,7 @@ def _read_blocks(
         targets: path of the file of targets; empty without one.
         options: options of the form.
         reject: called with the error of a document that is not valid.
-        note: called with the columns of Parquet that no field names.
+        note: called with the kind of a note and an example: a column of Parquet that no field names.
         rejects_damage: whether a damaged Parquet file and damaged row groups are rejected instead of raising.
     """
     file = part.file
@@ -269,7 +270,7 @@ def _read_rows(
         part: part of the file.
         options: options of the form.
         reject: called with the error of a row that cannot be read and, if `rejects_damage`, of the file or a row group.
-        note: called with the columns that no field names.
+        note: called with the kind of a note and an example: a column that no field names.
         rejects_damage: whether a damaged file and damaged row groups are rejected instead of raising.
 
     Raises:

@@ -99,12 +99,12 @@ class MatchedImages(ClassifiedSource):
             SourceError: the file of `--labels` is invalid.
             StorageError: the fixed folder does not exist; raised only with `--label-from` or `--split`, which look at its files.
             UsageError: the options assign splits, but the folders are splits already; or `--label-from` does not fit the first
-                paths, see `PathLabels.find`.
+                paths, see `PathLabels.infer`.
         """
         paths = (
             key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_path_left_behind(key)
         )
-        path_labels = PathLabels.find(source_options, paths)
+        path_labels = PathLabels.infer(source_options, paths)
         if path_labels is None:
             has_classes = not source_options.unlabelled
             classes = Classes.open(source_options, has_integers=source_options.label_type == INT)

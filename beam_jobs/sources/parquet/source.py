@@ -89,7 +89,7 @@ class ParquetImages(Source):
         splits: splits that the names of the files stand for.
         columns: columns of the first file, which all files have.
         classes: mapping from labels to class names.
-        note: called with columns that are not stored.
+        note: called with the kind of a note and an example: a column that is not stored.
     """
 
     options: ConvertOptions
