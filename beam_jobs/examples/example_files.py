@@ -100,7 +100,7 @@ class SpoolExamples(LimitedStep):
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
         """Yield the references in packs, each as bytes, and the part of the tally for each pack as an additional output."""
         # Examples are always shuffled: positions come from the keys, not from the unit, so any unit will do.
-        for pack, digests in pack_references(references, self._options.order, unit=0):
+        for pack, digests in pack_references(references, self._options.order, unit_index=0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, is_shuffled=True))
 

@@ -139,7 +139,7 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
     group_names = pattern.groupindex
     if _LABEL in group_names:
         return group_names[_LABEL]
-    return next((group for group in range(1, pattern.groups + 1) if group not in group_names.values()), 0)
+    return next((index for index in range(1, pattern.groups + 1) if index not in group_names.values()), 0)
 
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:

@@ -140,9 +140,9 @@ class StoredRecordSource(PackSource):
             yield from self._list_uncompressed(unit, index.offsets.astype(np.int64), runs, reject)
             return
         frames = (
-            (record, frame)
+            (record_index, frame)
             for first, stop in runs
-            for record, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
+            for record_index, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
         )
         yield from self._list_compressed(unit, frames, reject)
 

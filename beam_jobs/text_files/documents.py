@@ -288,16 +288,16 @@ def _read_rows(
     _note_columns(groups.names, options, note)
     # A file whose form was unknown is one part, with all its row groups.
     stop = part.stop if part.form else len(groups.row_counts)
-    for group in range(part.start, stop):
+    for group_index in range(part.start, stop):
         if rejects_damage:
             try:
-                check_group(file.path, file.size, group, options)
+                check_group(file.path, file.size, group_index, options)
             except (SourceError, CorruptionError) as error:
-                rows_text = count_text(groups.row_counts[group], "row")
-                reject(make_file_rejection(file.path, error, f"; row group {group} of {rows_text} is not stored"))
+                rows_text = count_text(groups.row_counts[group_index], "row")
+                reject(make_file_rejection(file.path, error, f"; row group {group_index} of {rows_text} is not stored"))
                 continue
-        first_row = sum(groups.row_counts[:group])
-        yield from read_group_rows(file.path, file.size, group, first_row, options, reject_row)
+        first_row = sum(groups.row_counts[:group_index])
+        yield from read_group_rows(file.path, file.size, group_index, first_row, options, reject_row)
 
 
 def _reject_row(file: TextFile, reject: Reject, row: int, reason: str) -> None:

@@ -143,7 +143,7 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
             f"unknown class number {class_number[:80]!r}; {count_text(len(names.classes), 'class', 'classes')} with names"
         )
     name = names.classes[int(class_number)]
-    coordinates = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
+    coordinates = [parse_number(cell, f"column {number}") for number, cell in enumerate(cells[1:], 2)]
     if len(coordinates) == _BOX_NUMBERS + names.keypoint_count * names.numbers_per_keypoint:
         x, y, width, height = coordinates[:_BOX_NUMBERS]
         box = (y - height / 2, x - width / 2, y + height / 2, x + width / 2)

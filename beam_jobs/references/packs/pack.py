@@ -29,20 +29,22 @@ PACK_REFERENCES = 4096
 _LEVEL = 1
 
 
-def pack_references(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
+def pack_references(
+    references: Iterable[Reference], order: RecordOrder, unit_index: int
+) -> Iterator[tuple[Pack, Digests]]:
     """Yield a unit's references in packs of at most 4,096, each with the digests of its keys.
 
     Args:
         references: references of the whole unit, in order.
         order: order of the records.
-        unit: index of the unit.
+        unit_index: index of the unit.
     """
     remaining, start = iter(references), 0
     while batch := list(itertools.islice(remaining, PACK_REFERENCES)):
         pack = Pack.of(batch, np.zeros(len(batch), np.uint64))
         digests = pack.keys.digests()
         # Positions come from the low halves of the digests; the high halves decide the splits.
-        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit, start)), digests
+        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit_index, start)), digests
         start += len(batch)
 
 

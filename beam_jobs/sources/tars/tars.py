@@ -110,7 +110,7 @@ class Tars(ClassifiedSource):
                 file of `--labels` is invalid.
             CorruptionError: a header is damaged or a tar is truncated.
             UsageError: the options assign splits, but the names of the tars stand for splits; `--label-from` does not fit the first
-                paths, see `PathLabels.find`; there is no column of a declared name; or a flag is for lists.
+                paths, see `PathLabels.infer`; there is no column of a declared name; or a flag is for lists.
         """
         first_files = take_first_names(files)
         splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
