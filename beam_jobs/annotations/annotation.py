@@ -102,7 +102,7 @@ class ImageAnnotation(NamedTuple):
         objects: the objects, in the order of the file.
         captions: texts that describe the picture.
         classes: names of the classes of the whole picture.
-        map_file: label map of the picture; None without one.
+        map_file: label map of the picture; None if it has none.
         values: extra values by name: numbers, strings, and lists of these.
         target: path of the second image of a pair; empty if pictures are not in pairs.
         source_id: the picture's id in the file, or empty in a form without ids.

@@ -78,7 +78,7 @@ class Contents:
             if annotation.map_file.is_wide:
                 self.kinds.add(WIDE_MAPS)
         for name, value in annotation.values:
-            # An empty list fits lists of any kind.
+            # An empty list fits lists of any kind, so it does not decide the type.
             if value != []:
                 self._add_value_type(name, _find_value_type(value))
 

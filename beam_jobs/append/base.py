@@ -38,8 +38,8 @@ class Base:
     Attributes:
         output: folder of the dataset.
         manifest: manifest of the dataset.
-        labels: its class names; None without classes.
-        labels_file: path of the file of `--labels`, which fixes the classes; None without it.
+        labels: its class names; None if it has no classes.
+        labels_file: path of the file of `--labels`, which fixes the classes; None if it was not passed.
     """
 
     output: str

@@ -115,7 +115,7 @@ def format_reject_line(error: BadRecordError) -> bytes:
 
 
 def list_listing_rejects(output: str) -> tuple[str, ...]:
-    """Return the sorted names of the files in rejects/ that list inputs without a shard."""
+    """Return the sorted names of the files in rejects/ that list inputs without a shard; empty if there is no such folder."""
     storage = storage_for(output)
     folder = storage.join(output, REJECTS_FOLDER)
     if storage.stat(folder) is None:

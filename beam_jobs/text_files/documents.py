@@ -126,7 +126,7 @@ def _read_blocks(
     Args:
         part: part of a file.
         form: form of the file.
-        targets: path of the file of targets; empty without one.
+        targets: path of the file of targets; empty if there are none.
         options: options of the form.
         reject: called with the error of a document that is not valid.
         note: called with the kind of a note and an example: a column of Parquet that no field names.

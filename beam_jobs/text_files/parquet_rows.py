@@ -144,7 +144,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
         is_read = is_supported_type(arrow_type) or (takes_lists and is_list(arrow_type))
-        # The messages of a chat may have any type; each is checked when it is read.
+        # The messages of a chat may have any type here; each is checked when it is read.
         if not is_read and field.name not in options.chat:
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {arrow_type}, expected text, numbers, dates or times)."

@@ -117,7 +117,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     for start in range(0, len(values), _BLOCK_VALUES):
         # A negative number is encoded as the unsigned number of its 64 bits.
         block: npt.NDArray[Any] = values[start : start + _BLOCK_VALUES].astype(unsigned)
-        # Bytes of the largest number, which have 7 bits each.
+        # Bytes of the largest number, which have 7 bits each; 0 takes one, too.
         width = max(1, -(-int(block.max()).bit_length() // 7))
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)

@@ -59,7 +59,7 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
 
     Args:
         names: names of the list's columns.
-        requested: the column that an option names; None without the option.
+        requested: the column that an option names; None if it names none.
         usual: the usual names, in lower case.
         flag: flag of that option, for messages.
         source: path of the list, for messages.

@@ -234,6 +234,6 @@ def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]
     """Yield (key, bytes, offset in the file) of each document; the key is made from its place in the file."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
-    # The offset of a document that is a whole file is WHOLE_FILE, which is negative.
+    # A document that is a whole file begins at 0; its offset, WHOLE_FILE, is negative.
     for key, start, size, offset in zip(block.keys, *columns, strict=True):
         yield key, data[start : start + size], max(0, offset)

@@ -196,7 +196,7 @@ def holds_image(values: Value) -> bool:
 
 
 def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of an image in one record, and the number of bytes that it takes as a tensor, 0 without a value.
+    """Return the statistics of an image in one record, and the number of bytes that it takes as a tensor; 0 if it has no value.
 
     Raises:
         ValueError: there are several values, or the value is neither JPEG nor PNG.
@@ -229,7 +229,7 @@ def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
 
 
 def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of a label map in one record, and the number of bytes that it takes as a tensor, 0 without a value.
+    """Return the statistics of a label map in one record, and the number of bytes that it takes as a tensor; 0 if it has no value.
 
     Raises:
         ValueError: there are several values, or the value is not a grey PNG of 8 or 16 bits.
