@@ -58,7 +58,7 @@ class ObjectAnnotation(NamedTuple):
         is_difficult: whether it is marked as hard to recognise; None in a form that does not say so.
         area: pixels of the picture as annotated; None in a form without areas.
         segmentation: which pixels it covers; None in a form without segmentations, and if the object has none.
-        keypoints: float64 (x, y, visibility) of each keypoint, from `pack_keypoints`. Visibility is 0 for a keypoint without place,
+        keypoints: float64 (x, y, visibility) of each keypoint, from `pack_keypoints`. Visibility is 0 for an unplaced keypoint,
             1 for a hidden and 2 for a visible one, as in COCO.
     """
 

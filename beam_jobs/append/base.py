@@ -114,7 +114,7 @@ class Base:
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
     def extend_labels(self, labels: Labels, are_integers: bool) -> Labels:
-        """Return the classes of the dataset in their order, followed by the new ones.
+        """Return the classes of the dataset in their order, followed by the new ones; those of `labels` if `--labels` is passed.
 
         Args:
             labels: the classes of the input.

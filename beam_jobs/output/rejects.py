@@ -142,6 +142,6 @@ def remove_listing_rejects(output: str, kept_names: Collection[str] = ()) -> Non
 
 
 def find_reason_kind(reason: str) -> str:
-    """Return the kind of a reason, by which rejects are counted: the words before its particulars."""
+    """Return the kind of a reason, by which rejects are counted: the words before its particulars, or all if it has none."""
     match = _KIND.match(reason)
     return match[0] if match else reason

@@ -462,7 +462,7 @@ class TextOptions:
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABEL_NAMES)
 
     def name_ids_feature(self, name: str) -> str:
-        """Return the name of the feature with the ids of a text field."""
+        """Return the name of the feature with the ids of a text field: the name of the field, if records are pairs."""
         if self.has_pairs:
             return name
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"

@@ -49,7 +49,7 @@ class TextSummary:
         return self.tokens / token_slots if token_slots else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; without negative labels or maxima these are omitted, as in indexes of earlier versions."""
+        """Return a JSON object; negative labels and maxima are omitted if there are none, as in indexes of earlier versions."""
         optional = ("negative_labels", "maxima")
         return {name: value for name, value in dataclasses.asdict(self).items() if value or name not in optional}
 

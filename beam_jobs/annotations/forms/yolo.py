@@ -149,7 +149,7 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
         box = (y - height / 2, x - width / 2, y + height / 2, x + width / 2)
         keypoints = coordinates[_BOX_NUMBERS:]
         if names.numbers_per_keypoint == 2:
-            # Keypoints without a place are at 0, 0, as in Ultralytics; all others are visible.
+            # As in Ultralytics, an unplaced keypoint is at 0, 0, and all others are visible.
             pairs = zip(keypoints[::2], keypoints[1::2], strict=True)
             keypoints = [number for pair in pairs for number in (*pair, 2.0 if any(pair) else 0.0)]
         return ObjectAnnotation(box, name, keypoints=pack_keypoints(keypoints))

@@ -5,7 +5,7 @@
     image/object/is_crowd, difficult            0 or 1
     image/object/area                           pixels of the stored picture
     image/object/mask                           PNGs as large as the stored picture, 1 inside and 0 outside
-    image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for a point without place
+    image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for an unplaced point
     image/caption                                   texts
     image/segmentation/class/encoded            label map
     image/target/encoded                        the second image of a pair

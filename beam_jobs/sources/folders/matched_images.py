@@ -145,7 +145,7 @@ class MatchedImages(ClassifiedSource):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     def parts(self) -> Iterator[MatchedFolder]:
-        """Yield the folders whose files may match."""
+        """Yield the folders whose files may match; a single folder if it is listed with all its subfolders."""
         folder_pattern = self.pattern[:-1]
         # Without a shuffle, the files of a folder come before the files of its subfolders, unlike in a deep listing.
         if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed).lists_deep:

@@ -80,7 +80,7 @@ class ValueStatistics:
                 f"Feature {name!r}: record {other.key} has a label map of {other.dtype}, record {self.key} of {self.dtype}. Write"
                 " all maps with the same bits a pixel."
             )
-        # Statistics without a value, whose kind is empty, have no sizes to compare.
+        # Only statistics of values have sizes to join: their kind is not empty.
         if kind in (IMAGE, LABEL_MAP) and self.kind == other.kind:
             self.heights = min(self.heights[0], other.heights[0]), max(self.heights[1], other.heights[1])
             self.widths = min(self.widths[0], other.widths[0]), max(self.widths[1], other.widths[1])
