@@ -142,7 +142,9 @@ def _convert(
 def _convert_with_claim(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> AppendResult | None:
-    """Append to a dataset, or write one in place of any old one; the caller has claimed the output.
+    """Append to a dataset, write one in place of any old one, or do nothing if another run has completed it and --resume is passed.
+
+    The caller has claimed the output.
 
     Returns the result of an append; None if this is not an append or the job is detached.
 

@@ -20,7 +20,7 @@ from tpudata.format.example.wire import MAX_EXAMPLE_BYTES
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# A serialised tf.train.Example, whole or in parts to be concatenated.
+# A serialized tf.train.Example, whole or in parts to be concatenated.
 Record: TypeAlias = bytes | Sequence[bytes]
 # A Summary. The interface takes any, since each converter takes only the class that its `new_summary` returns.
 OwnSummary: TypeAlias = Any

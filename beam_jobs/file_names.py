@@ -20,7 +20,7 @@ def resolve_member_path(name: str) -> str | None:
     name = name.removeprefix("./")
     parts = name.split("/")
     if not {".", ".."} & {*parts}:
-        # Nearly all names, which stay as they are.
+        # Nearly all names: they need no change.
         return name
     kept_parts: list[str] = []
     for part in parts:

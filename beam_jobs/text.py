@@ -199,7 +199,9 @@ def make_text_conversion(
 
 
 def _reuse_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions:
-    """Return the options with the vocabulary that an append or --resume finds in the output, to collect no characters again."""
+    """Return the options with the vocabulary that an append or --resume finds in the output, so that its characters are not
+    collected again; otherwise unchanged.
+    """
     storage, spec = storage_for(options.output), text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):
         return text

@@ -58,7 +58,7 @@ class ObjectAnnotation(NamedTuple):
         is_difficult: whether it is marked as hard to recognise; None in a form that does not say so.
         area: pixels of the picture as annotated; None in a form without areas.
         segmentation: which pixels it covers; None in a form without segmentations, and if the object has none.
-        keypoints: float64 (x, y, visibility) of each keypoint, from `pack_keypoints`. Visibility is 0 for a keypoint without place,
+        keypoints: float64 (x, y, visibility) of each keypoint, from `pack_keypoints`. Visibility is 0 for an unplaced keypoint,
             1 for a hidden and 2 for a visible one, as in COCO.
     """
 
@@ -102,7 +102,7 @@ class ImageAnnotation(NamedTuple):
         objects: the objects, in the order of the file.
         captions: texts that describe the picture.
         classes: names of the classes of the whole picture.
-        map_file: label map of the picture; None without one.
+        map_file: label map of the picture; None if it has none.
         values: extra values by name: numbers, strings, and lists of these.
         target: path of the second image of a pair; empty if pictures are not in pairs.
         source_id: the picture's id in the file, or empty in a form without ids.

@@ -78,7 +78,7 @@ class Contents:
             if annotation.map_file.is_wide:
                 self.kinds.add(WIDE_MAPS)
         for name, value in annotation.values:
-            # An empty list fits lists of any kind.
+            # An empty list fits lists of any kind, so it does not decide the type.
             if value != []:
                 self._add_value_type(name, _find_value_type(value))
 
@@ -103,12 +103,12 @@ class Contents:
 
     @property
     def object_names(self) -> tuple[str, ...]:
-        """Names of the classes of objects: all that the files list, or else all that occur, in the order of `_order_names`."""
+        """Names of the classes of objects: all that the files list or, if they list none, all that occur."""
         return self.names.objects or _order_names(self.object_classes)
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes of pictures: all that the files list, or else all that occur, in the order of `_order_names`."""
+        """Names of the classes of pictures: all that the files list or, if they list none, all that occur."""
         return self.names.pictures or _order_names(self.classes)
 
     @property

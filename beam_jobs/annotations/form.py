@@ -78,7 +78,7 @@ class AnnotationForm(abc.ABC):
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """Folders of label maps or targets, whose images are not pictures of the dataset."""
+        """Folders of label maps or targets, whose images are not pictures of the dataset; empty if the form has none."""
         return ()
 
     @abc.abstractmethod

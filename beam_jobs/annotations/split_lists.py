@@ -48,11 +48,11 @@ class SplitLists:
 
     @property
     def splits(self) -> frozenset[str]:
-        """The splits that have pictures; empty without lists."""
+        """The splits that have pictures; empty if there are no lists."""
         return frozenset(self._read_splits().values() if self.files else ())
 
     def find_split(self, picture: str) -> str | None:
-        """Return the split of a picture by its path; an empty string without lists, None if no list has the picture."""
+        """Return the split of a picture by its path; an empty string if there are no lists, None if no list has the picture."""
         return self._read_splits().get(_find_stem(picture)) if self.files else ""
 
     def _read_splits(self) -> Mapping[str, str]:

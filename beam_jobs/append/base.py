@@ -38,8 +38,8 @@ class Base:
     Attributes:
         output: folder of the dataset.
         manifest: manifest of the dataset.
-        labels: its class names; None without classes.
-        labels_file: path of the file of `--labels`, which fixes the classes; None without it.
+        labels: its class names; None if it has no classes.
+        labels_file: path of the file of `--labels`, which fixes the classes; None if it was not passed.
     """
 
     output: str
@@ -114,7 +114,7 @@ class Base:
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
     def extend_labels(self, labels: Labels, are_integers: bool) -> Labels:
-        """Return the classes of the dataset in their order, followed by the new ones.
+        """Return the classes of the dataset in their order, followed by the new ones; those of `labels` if `--labels` is passed.
 
         Args:
             labels: the classes of the input.

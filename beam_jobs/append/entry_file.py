@@ -222,7 +222,7 @@ class EntryFile:
         return np.frombuffer(b"".join(self._read_run(first, stop) for first, stop in runs if first < stop), ENTRY)
 
     def _read_run(self, first_entry: int, stop_entry: int) -> bytes:
-        """Read the entries from `first_entry` to before `stop_entry`."""
+        """Read the entries from `first_entry` to before `stop_entry`; StorageError if the file ends before."""
         offset, size = self._start + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
             data = os.pread(self._file, size, offset)
@@ -237,16 +237,16 @@ class EntryFile:
         """Fetch the groups of buckets that the local copy of a store's file lacks, many at the same time."""
         for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
 
-    def _fetch_group(self, group: int) -> None:
+    def _fetch_group(self, group_index: int) -> None:
         """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has done so."""
-        # The last group may have fewer buckets; `_firsts` ends with the number of all entries.
-        begin, end = group * self._buckets_per_fetch, (group + 1) * self._buckets_per_fetch
+        # The last group may have fewer buckets, and ends with the last entry of `_firsts`, the number of all entries.
+        begin, end = group_index * self._buckets_per_fetch, (group_index + 1) * self._buckets_per_fetch
         first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
         offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
-        with self._locks[group % len(self._locks)]:
-            if group not in self._fetched_groups:
+        with self._locks[group_index % len(self._locks)]:
+            if group_index not in self._fetched_groups:
                 os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)
-                self._fetched_groups.add(group)
+                self._fetched_groups.add(group_index)
 
 
 @functools.lru_cache(maxsize=1)
@@ -270,7 +270,7 @@ def _count_bits(entry_count: int, max_group_entries: int) -> int:
     """Return how many bits the number of a group of entries has, if a group has at most `max_group_entries` on average."""
     # Rounded up.
     group_count = -(-entry_count // max_group_entries)
-    # Without entries there are no groups, and no bits either.
+    # If there are no entries, the largest number would be -1; no bits are needed then.
     return max(0, group_count - 1).bit_length()
 
 

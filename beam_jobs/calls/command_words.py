@@ -14,7 +14,7 @@ from tpudata.console.option import Option
 from tpudata.errors import TpudataError, UsageError
 
 # A flag in a message, and its value if it has one, without the punctuation that ends a clause.
-_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)(?:=([^\s,;:)]*[^\s,;:).?!]))?")
+_FLAG = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>[^\s,;:)]*[^\s,;:).?!]))?")
 _OMIT = re.compile(r"\b([Oo]mit the) flag\b")
 
 
@@ -69,8 +69,8 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
 
     def translate_flag(match: re.Match[str]) -> str:
         """Return the keyword for a flag in the message, with its value; an unknown flag unchanged."""
-        flag, value = f"--{match[1]}", match[2]
-        switch = f"--{match[1].removeprefix('no-')}"
+        flag, value = f"--{match['name']}", match["value"]
+        switch = f"--{match['name'].removeprefix('no-')}"
         # --no-x turns the switch --x off.
         if flag not in keywords_by_flag and switch in switches:
             flag, value = switch, "false"

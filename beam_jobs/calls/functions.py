@@ -182,6 +182,9 @@ def _call(
         options: options of the function by name, without `dry_run` and `detach`.
         dry_run: whether to return a plan.
         detach: whether to return None when the job is submitted.
+
+    Raises:
+        MissingExtraError: Beam is not installed.
     """
     names = (*keywords.__annotations__, "dry_run", "detach")
     with without_beam_handler:

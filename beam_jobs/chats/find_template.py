@@ -20,7 +20,7 @@ _DEFAULT = "default"
 
 
 def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTemplate:
-    """Return the template of a file, or else of the tokenizer.
+    """Return the template of a file or, if no path is passed, of the tokenizer.
 
     Args:
         path: path of a Jinja source or of a tokenizer_config.json; None searches next to the tokenizer's file.

@@ -102,7 +102,7 @@ def _reject_shared_flags(parser: OptionParser, beam_words: Sequence[str], *, is_
 
 
 def resolve_places(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool = False) -> ConvertOptions:
-    """Return the options with paths that are valid on the workers of the runner.
+    """Return the options with paths that are valid on the workers of the runner; unchanged in a dry run.
 
     Raises:
         UsageError: a path is on this machine, and the workers are on other machines.

@@ -49,7 +49,7 @@ def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: 
         manifest: manifest of the dataset.
         output: folder of the dataset.
         seconds: duration of the run.
-        why_ignored: reason for ignored files, printed after their number; empty if it is their names.
+        why_ignored: reason for ignored files, printed after their number; empty for files ignored by their names.
     """
     rate = f"{count_text(round(manifest.records / seconds), 'record')}/s, {bytes_text(int(manifest.source.bytes / seconds))}/s"
     first_line = f"{output}: {count_text(manifest.records, 'record')}{_format_classes(manifest.labels)} in {seconds:.1f} s ({rate})"
@@ -105,7 +105,7 @@ def _format_counts(
         rejected: number of rejected inputs by reason.
         ignored_count: number of ignored files.
         converted: number of re-encoded inputs by reason.
-        why_ignored: reason for ignored files, printed after their number; empty if it is their names.
+        why_ignored: reason for ignored files, printed after their number; empty for files ignored by their names.
     """
     lines = []
     if rejected:

@@ -182,7 +182,7 @@ def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _open_stream(compression: str) -> Decompressor:
     """Return a decompressor of a new stream of `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`."""
     if compression == GZIP:
-        # By zlib's rules 16 stands for a header of gzip, and a negative number for no header.
+        # 16 makes zlib expect a header of gzip.
         return _Zlib(zlib.MAX_WBITS | 16)
     if compression == XZ:
         return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_DICTIONARY_BYTES))

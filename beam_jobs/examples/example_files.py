@@ -100,7 +100,7 @@ class SpoolExamples(LimitedStep):
     def _pack(self, references: list[Reference]) -> Iterator[Any]:
         """Yield the references in packs, each as bytes, and the part of the tally for each pack as an additional output."""
         # Examples are always shuffled: positions come from the keys, not from the unit, so any unit will do.
-        for pack, digests in pack_references(references, self._options.order, unit=0):
+        for pack, digests in pack_references(references, self._options.order, unit_index=0):
             yield pack.to_bytes()
             yield TaggedOutput(TALLY, TallyPart.from_pack(pack, digests, is_shuffled=True))
 
@@ -111,11 +111,11 @@ class SpoolExamples(LimitedStep):
             TpudataError: `ExampleRules.encode` or `_split_element` raises it, or the split has an invalid name.
         """
         key, example = self._split_element(element)
-        source = repr(key) if key else _shorten(example)
+        origin = repr(key) if key else _shorten(example)
         try:
-            data, signature = self._rules.encode(example, source)
+            data, signature = self._rules.encode(example, origin)
         except FeatureError as error:
-            raise FeatureError(f"{error} Example: {source}.") from None
+            raise FeatureError(f"{error} Example: {origin}.") from None
         digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
         payload = make_example_record(signature, is_keyed=bool(key))
         # With a key, the digest shows a resumed run that the content changed. Without one, the content identifies the example.
@@ -165,7 +165,10 @@ class SpoolExamples(LimitedStep):
         return _format_key(key), example
 
     def _choose_split(self, example: Mapping[str, Any], key: str) -> str:
-        """Return the split of an example: by the user's function, else by the shares and its key, else the default split."""
+        """Return the split of an example: by the user's function or, if there is none, by the shares and its key.
+
+        If there are no shares either, it is the default split.
+        """
         if self._rules.split_of is not None:
             split = self._rules.split_of(example)
             # Names in shares were checked when the shares were parsed.

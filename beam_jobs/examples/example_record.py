@@ -1,4 +1,4 @@
-"""The kind of bytes that references to a user's examples point to: serialised records."""
+"""The kind of bytes that references to a user's examples point to: serialized records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIGEST = "digest"
 
 @dataclasses.dataclass(frozen=True)
 class ExampleRecord(Payload):
-    """The serialised record of an example.
+    """The serialized record of an example.
 
     Attributes:
         signature: its features as a string, from `beam_jobs.examples.schema.make_signature`.

@@ -61,12 +61,12 @@ class ExampleRules:
     classes: tuple[str, ...] | None
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def encode(self, example: Mapping[str, Any], source: str) -> tuple[bytes, str]:
-        """Return the serialised record of an example, and the signature of its features.
+    def encode(self, example: Mapping[str, Any], origin: str) -> tuple[bytes, str]:
+        """Return the serialized record of an example, and the signature of its features.
 
         Args:
             example: values by feature name.
-            source: name of the example in messages.
+            origin: name of the example in messages.
 
         Raises:
             BadRecordError: its class is missing or unknown.
@@ -78,7 +78,7 @@ class ExampleRules:
             if values.get(name) is None:
                 values[name] = default
         if self.classes is not None:
-            values[self.label] = self._resolve_label(values, source)
+            values[self.label] = self._resolve_label(values, origin)
         # By name: the feature, and the value to encode.
         if self.schema is None:
             pairs = {name: infer(name, value) for name, value in values.items()}
@@ -121,7 +121,7 @@ class ExampleRules:
             except FeatureError as error:
                 raise UsageError(f"defaults: {error}") from None
 
-    def _resolve_label(self, values: dict[str, Any], source: str) -> int:
+    def _resolve_label(self, values: dict[str, Any], origin: str) -> int:
         """Return the number of an example's class from the feature `label`, which holds the class's name or number.
 
         Raises:
@@ -129,7 +129,7 @@ class ExampleRules:
         """
         classes = self.classes or ()
         if self.label not in values:
-            raise BadRecordError(source, f"no feature {self.label!r} with the class")
+            raise BadRecordError(origin, f"no feature {self.label!r} with the class")
         label = values[self.label]
         if isinstance(label, (bytes, bytearray)):
             label = label.decode("utf-8", "surrogateescape")
@@ -137,7 +137,7 @@ class ExampleRules:
             try:
                 return Labels(classes).find_number(label)
             except ValueError as error:
-                raise BadRecordError(source, str(error)) from None
+                raise BadRecordError(origin, str(error)) from None
         try:
             number = int(label)
             is_whole = number == label
@@ -145,7 +145,7 @@ class ExampleRules:
             is_whole = False
         if not is_whole or not 0 <= number < len(classes):
             raise BadRecordError(
-                source,
+                origin,
                 f"unknown label: {format_value(label)}; it is a class name, or a number from 0 to {len(classes) - 1}",
             )
         return number

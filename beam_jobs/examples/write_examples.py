@@ -154,7 +154,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
-        """Apply the transform."""
+        """Apply the transform; UsageError if the examples are unbounded."""
         if not examples.is_bounded:
             raise UsageError(
                 "WriteTFRecordShards: the PCollection is unbounded, and the shards depend on all examples. Pass a bounded one."
@@ -162,7 +162,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         pipeline = examples.pipeline
         options = _limit_options(self._options, is_local=is_in_process(type(pipeline.runner).__name__))
         check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
-        # Checked when the pipeline is built, before it spends hours; existing files stay as they are until the plan is made.
+        # Checked when the pipeline is built, before it spends hours; existing files stay unchanged until the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
         claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
@@ -230,8 +230,11 @@ def _make_plan(
         summaries: summaries of the bundles.
         options: options of the conversion.
         converter: converter of the examples.
-        labels: classes of the examples; empty without classes.
+        labels: classes of the examples; empty if they have none.
         claim: claim of the run on the output.
+
+    Raises:
+        SourceError: there are no examples.
     """
     try:
         check_claim(options.output, claim)

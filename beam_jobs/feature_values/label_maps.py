@@ -1,6 +1,6 @@
 """Label maps of a user's examples: arrays of classes, or PNGs, stored so that every reader returns the same classes.
 
-A grey PNG with the bits of the feature's dtype is stored as it is. Palette indices, and grey values of other bits, are written to
+A grey PNG with the bits of the feature's dtype is stored unchanged. Palette indices, and grey values of other bits, are written to
 a PNG of this form: index 20 is class 20, whatever its colour is.
 """
 

@@ -103,7 +103,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         # `infer` would take arrays of uint8 for raw bytes.
         value = value.astype(np.int64)
     inferred, stored = infer(feature.name, value)
-    # An empty list fits every kind.
+    # An empty list fits every kind, so its inferred kind may differ from the feature's.
     is_empty = inferred.shape == (0,) and inferred.encoding != "raw"
     if (inferred.kind != feature.kind and not is_empty) or inferred.encoding == "raw":
         raise FeatureError(
@@ -112,7 +112,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         )
     shape = inferred.shape if nested_shape is None else nested_shape
     _check_shape(feature, shape)
-    # An empty string of a scalar feature is a value.
+    # An empty string of a scalar feature is a value, not an empty list.
     is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
     return dataclasses.replace(feature, shape=shape), make_empty_list(feature) if is_empty_list else stored
 

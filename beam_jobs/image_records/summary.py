@@ -59,7 +59,7 @@ class ImageSummary:
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
-        """Height, width and channels: None for a side that differs, and the largest number of channels (3 without images)."""
+        """Height and width, None if they differ, and the largest number of channels, 3 if there are no images."""
         return _find_single(self.heights), _find_single(self.widths), (self.channels or (3, 3))[1]
 
     def merge(self, other: ImageSummary) -> None:

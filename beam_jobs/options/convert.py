@@ -214,5 +214,5 @@ class ConvertOptions:
 
 
 def _resolve_path(path: str) -> str:
-    """Return a path for comparison: a local one absolute and without links, a URL as it is."""
+    """Return a path for comparison: a local one absolute and without links, a URL unchanged."""
     return path if "://" in path else str(Path(path).resolve()).rstrip("/")

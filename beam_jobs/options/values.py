@@ -17,7 +17,7 @@ from tpudata.errors import UsageError
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 # Without bounds, int() would raise ValueError for 4,301 digits.
-_SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)")
+_SIZE = re.compile(r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*(?P<unit>[A-Za-z]*)")
 # Without bounds, 1e999999999 would become a number with a billion digits.
 _NUMBER = re.compile(r"(\d{1,30}(\.\d{0,30})?|\.\d{1,30})(e[+-]?\d{1,3})?|\d{1,30}/\d{1,30}", re.ASCII | re.IGNORECASE)
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -135,10 +135,10 @@ def parse_size(text: str) -> int:
         UsageError: `text` is not a size, or the size is less than one byte.
     """
     match = _SIZE.fullmatch(text.strip())
-    unit = _UNITS.get(match[2].upper()) if match else None
+    unit = _UNITS.get(match["unit"].upper()) if match else None
     if match is None or unit is None:
         raise UsageError(f"{text!r}: not a size (expected a number of bytes, or a size such as 100MB or 64MiB)")
-    size = int(Fraction(match[1]) * unit)
+    size = int(Fraction(match["number"]) * unit)
     if size < 1:
         raise UsageError(f"{text!r}: size out of range (expected 1 byte or more)")
     return size

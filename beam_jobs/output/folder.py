@@ -217,7 +217,9 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
 
 
 def reject_another_run(output: str, manifest: Manifest) -> None:
-    """Raise OutputError if another run has completed a different dataset in a folder since this one began."""
+    """Raise OutputError if another run has completed a different dataset in a folder since this one began, or has left shards that
+    `manifest` does not have.
+    """
     storage = storage_for(output)
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:

@@ -115,7 +115,7 @@ def format_reject_line(error: BadRecordError) -> bytes:
 
 
 def list_listing_rejects(output: str) -> tuple[str, ...]:
-    """Return the sorted names of the files in rejects/ that list inputs without a shard."""
+    """Return the sorted names of the files in rejects/ that list inputs without a shard; empty if there is no such folder."""
     storage = storage_for(output)
     folder = storage.join(output, REJECTS_FOLDER)
     if storage.stat(folder) is None:
@@ -142,6 +142,6 @@ def remove_listing_rejects(output: str, kept_names: Collection[str] = ()) -> Non
 
 
 def find_reason_kind(reason: str) -> str:
-    """Return the kind of a reason, by which rejects are counted: the words before its particulars."""
+    """Return the kind of a reason, by which rejects are counted: the words before its particulars, or all if it has none."""
     match = _KIND.match(reason)
     return match[0] if match else reason

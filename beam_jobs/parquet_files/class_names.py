@@ -10,7 +10,7 @@ _METADATA = b"huggingface"
 
 
 def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the description of each column in the metadata of a schema, by name; empty without metadata.
+    """Return the description of each column in the metadata of a schema, by name; empty if there is no valid one.
 
     Args:
         schema: a schema of pyarrow.
@@ -32,7 +32,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
 
 
 def find_class_names(description: dict[str, Any]) -> tuple[str, ...] | None:
-    """Return the class names in the description of a column, or of the items of a column of lists; None without names."""
+    """Return the class names in the description of a column, or of the items of a column of lists; None if it has none."""
     # The description of a list may be an object with the description of its items in `feature`.
     feature = description.get("feature", description)
     names = feature.get("names") if isinstance(feature, dict) else None

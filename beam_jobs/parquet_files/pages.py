@@ -85,13 +85,13 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
 
 
 def _estimate_bytes(size: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
-    """Return the number of bytes of a value of varying length in a data page: the average, or else a bound.
+    """Return the number of bytes of a value of varying length in a data page: the average if values are plain, otherwise a bound.
 
     Args:
         size: unpacked bytes of the page.
         value_count: number of values in the page.
         encoding: Parquet's number of the encoding of the values.
-        dictionary_bytes: unpacked bytes of the column's dictionary; 0 without one.
+        dictionary_bytes: unpacked bytes of the column's dictionary; 0 if it has none.
     """
     if encoding in _DICTIONARY_ENCODINGS:
         # All values may be the longest of the dictionary.

@@ -39,11 +39,11 @@ class ParquetReader:
         self._path = path
         self._file = file
 
-    def read_batches(self, group: int, names: Sequence[str], max_rows: int) -> Iterator[Any]:
+    def read_batches(self, group_index: int, names: Sequence[str], max_rows: int) -> Iterator[Any]:
         """Yield the rows of a row group in record batches of pyarrow, each of at most 64 MB or of one row.
 
         Args:
-            group: index of the row group.
+            group_index: index of the row group.
             names: the columns, or `COLUMN.FIELD` for a field of a struct.
             max_rows: most rows of a batch.
 
@@ -52,39 +52,39 @@ class ParquetReader:
                 known.
             SourceError: a column is encrypted, or a page is too large.
         """
-        batch_row_count = self._count_batch_rows(group, names, max_rows)
-        read_count, expected_count = 0, self.footer.groups[group].row_count
-        for batch in self._read(group, names, batch_row_count):
+        batch_row_count = self._count_batch_rows(group_index, names, max_rows)
+        read_count, expected_count = 0, self.footer.groups[group_index].row_count
+        for batch in self._read(group_index, names, batch_row_count):
             read_count += batch.num_rows
             if read_count > expected_count:
                 break
             yield batch
         if read_count != expected_count:
             got = "more rows" if read_count > expected_count else count_text(read_count, "row")
-            raise make_damage_error(self._path, f"row group {group} has {got} (expected {expected_count:,})")
+            raise make_damage_error(self._path, f"row group {group_index} has {got} (expected {expected_count:,})")
 
-    def check(self, group: int, names: Sequence[str], max_rows: int) -> None:
+    def check(self, group_index: int, names: Sequence[str], max_rows: int) -> None:
         """Read the columns of a row group, only to raise what `read_batches` raises."""
-        for _ in self.read_batches(group, names, max_rows):
+        for _ in self.read_batches(group_index, names, max_rows):
             pass
 
-    def _count_batch_rows(self, group: int, names: Sequence[str], max_rows: int) -> int:
+    def _count_batch_rows(self, group_index: int, names: Sequence[str], max_rows: int) -> int:
         """Return the rows of a batch, 1 or more: `max_rows`, or as many as 64 MB hold; raise what `read_batches` raises."""
         row_bytes = 0
         # For `COLUMN.FIELD` the whole struct counts: chunks have only the name of their column.
         structs = {name.partition(".")[0] for name in names}
-        for chunk in self.footer.groups[group].chunks:
+        for chunk in self.footer.groups[group_index].chunks:
             if chunk.column in names or chunk.column in structs:
                 if chunk.is_encrypted:
                     raise make_encryption_error(self._path, chunk.column)
                 row_bytes += estimate_value_bytes(self._path, chunk)
         return max(1, min(max_rows, _MAX_BATCH_BYTES // max(1, row_bytes)))
 
-    def _read(self, group: int, names: Sequence[str], batch_row_count: int) -> Iterator[Any]:
+    def _read(self, group_index: int, names: Sequence[str], batch_row_count: int) -> Iterator[Any]:
         """Yield batches of columns; if reading fails, read the columns one by one, so that the error names the damaged column."""
         try:
             yield from self._file.iter_batches(
-                batch_row_count, row_groups=[group], columns=list(names), use_threads=False
+                batch_row_count, row_groups=[group_index], columns=list(names), use_threads=False
             )
         except MemoryError:
             # Some of pyarrow's exceptions are MemoryErrors, and the file is not to blame.
@@ -94,7 +94,7 @@ class ParquetReader:
                 raise _make_read_error(self._path, error, f"column {names[0]!r}: ") from None
             # pyarrow does not name the column, so each is read again.
             for name in names:
-                for _ in self._read(group, [name], batch_row_count):
+                for _ in self._read(group_index, [name], batch_row_count):
                     pass
             raise _make_read_error(self._path, error) from None
 

@@ -47,7 +47,7 @@ def is_supported_type(arrow_type: Any) -> bool:
     These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_list`.
     """
     arrow_type = _find_inner_type(arrow_type)
-    # pyarrow counts intervals among the temporal types, but they have no single value.
+    # pyarrow counts intervals among the temporal types, but they have no single value, so they are excluded.
     return bool(
         _is_text(arrow_type)
         or types.is_integer(arrow_type)

@@ -187,7 +187,7 @@ def _estimate_sizes(
     # The positions of omitted records are unknown here; assume that they are spread like the records that remain.
     omitted_count, omitted_bytes = omitted
     omitted_share = (omitted_bytes * ratio + omitted_count * (overhead + FRAME_BYTES)) / int(sizes.sum())
-    # Both shares are estimates, so the omitted one may exceed the whole.
+    # The omitted share is an estimate and may exceed 1; then nothing remains.
     remaining: npt.NDArray[np.int64] = np.rint(sizes * max(0.0, 1 - omitted_share)).astype(np.int64)
     return remaining
 

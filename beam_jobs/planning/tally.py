@@ -57,7 +57,7 @@ class Buckets:
         are_equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if are_equal_parts else self.starts
         columns = (self.bytes, self.record_counts, self.text_bytes)
-        # `narrow` needs at least one number.
+        # `narrow` needs at least one number, so an empty column stays unchanged.
         return _unpickle, (are_equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
     @classmethod

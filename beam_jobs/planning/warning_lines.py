@@ -90,11 +90,11 @@ def list_warnings(
     """
     lines = _describe_notes(counts.notes)
     lines |= _warn_of_captions(counts, sum(record_counts.values()))
-    names = set(facts.classes).union(*counts.classes.values())
+    class_names = set(facts.classes).union(*counts.classes.values())
     if not facts.has_fixed_labels:
-        lines |= _warn_of_similar_names(names, known_names or frozenset())
+        lines |= _warn_of_similar_names(class_names, known_names or frozenset())
     if known_names is None:
-        lines |= _warn_of_folders(facts, names)
+        lines |= _warn_of_folders(facts, class_names)
         lines |= _warn_of_splits(facts, counts.classes, record_counts)
     return lines
 
@@ -192,11 +192,16 @@ def _show_distinct(name: str) -> str:
     return ascii(name) if unicodedata.normalize("NFC", name) != unicodedata.normalize("NFD", name) else repr(name)
 
 
-def _warn_of_folders(facts: InputFacts, names: Collection[str]) -> dict[str, str]:
-    """Return warnings about class folders named like kinds of files, like splits, or by numbers other than their labels."""
-    if not facts.has_folder_classes or not names:
+def _warn_of_folders(facts: InputFacts, class_names: Collection[str]) -> dict[str, str]:
+    """Return warnings about class folders named like kinds of files, like splits, or by numbers other than their labels.
+
+    Args:
+        facts: facts about the input; there are no warnings unless its classes are named after folders.
+        class_names: names of the classes that are known or occur.
+    """
+    if not facts.has_folder_classes or not class_names:
         return {}
-    lines, ordered_names = {}, sorted(names)
+    lines, ordered_names = {}, sorted(class_names)
     file_folders = [name for name in ordered_names if name.lower() in _KINDS_OF_FILES]
     # One of many classes may be called "mask" or "label"; several classes of these names, or no other class, are suspicious.
     if len(file_folders) > 1 or file_folders == ordered_names:

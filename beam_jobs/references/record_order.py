@@ -33,12 +33,12 @@ class RecordOrder:
     shuffle: bool
     seed: int
 
-    def positions(self, digests: Positions, unit: int, first: int) -> Positions:
+    def positions(self, digests: Positions, unit_index: int, first: int) -> Positions:
         """Return the positions of consecutively listed records.
 
         Args:
             digests: uint64 [n]: the low half of the digest of each record's key.
-            unit: index of the unit.
+            unit_index: index of the unit.
             first: index of the first record in the unit.
 
         Returns:
@@ -46,7 +46,7 @@ class RecordOrder:
             Generators", 2014) of digest + (seed + 1) * increment: different digests have different positions for every seed.
         """
         if not self.shuffle:
-            start = (unit << _UNIT_SHIFT) + first
+            start = (unit_index << _UNIT_SHIFT) + first
             return np.arange(start, start + len(digests), dtype=np.uint64)
         # Products and sums of uint64 arrays are taken modulo 2**64.
         mixed: Positions = digests + np.uint64((self.seed + 1) * _GOLDEN & 2**64 - 1)

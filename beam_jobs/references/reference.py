@@ -27,7 +27,7 @@ class Reference(NamedTuple):
         key: the record's stable name, for a file its path below the input with `/`; unique in the input, unless
             `payload.may_repeat`.
         split: name of the split.
-        labels: names of its classes; one for most inputs, empty without classes.
+        labels: names of its classes; one for most inputs, empty if the input has none.
         path: path of the file that contains it.
         offset: byte offset in the file, or WHOLE_FILE.
         size: size of the record in the file, in bytes.

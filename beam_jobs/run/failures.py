@@ -50,7 +50,7 @@ def translate_failure(runner: str, error: Exception, *, is_in_process: bool, job
         job: name of the submitted job, from `describe_job`; empty before it is submitted.
 
     Returns:
-        The TpudataError that a step raised, without Beam's wrapping, or else a new one that describes the failure of the runner.
+        The TpudataError that a step raised, without Beam's wrapping; if no step raised one, a new one that describes the failure.
     """
     own_cause = recover_own_error(error)
     if own_cause is not None:
@@ -83,7 +83,8 @@ def translate_failure(runner: str, error: Exception, *, is_in_process: bool, job
 def _find_reason(text: str) -> str:
     """Return the reason in the message of an error, in one line.
 
-    That is the last error of a traceback with its step, or the final state of a job with its cause, or else all of the message.
+    That is the last error of a traceback with its step, the final state of a job with its cause or, without either, the whole
+    message.
     """
     final = _FINAL_STATE.fullmatch(text)
     if final is not None:

@@ -36,7 +36,7 @@ def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
     """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
 
     An image of `--sdk_container_image` or `--environment_config` is expected to have this package. A `--setup_file` or
-    `--extra_package` of another package is also shipped; if one of them is of this package, the options are yielded as they are.
+    `--extra_package` of another package is also shipped; if one of them is of this package, the options are yielded unchanged.
 
     Args:
         options: options of the pipeline, which are not changed.
@@ -60,7 +60,7 @@ def describe_network_problem(options: PipelineOptions) -> str:
     Args:
         options: options of the pipeline.
     """
-    # None without a flag: then workers have public addresses.
+    # None if no flag is passed: then workers have public addresses.
     has_public_ips = options.view_as(WorkerOptions).use_public_ips
     # A prebuilt image is built elsewhere, on a machine with another network.
     image_has_package = _has_image(options) or bool(options.view_as(SetupOptions).prebuild_sdk_container_engine)

@@ -88,7 +88,7 @@ def absolute_path(path: str, options: PipelineOptions) -> str:
 
     Args:
         path: a path; a local one may be relative to the working directory of this process.
-        options: options of the pipeline; for a runner in this process, a relative path stays relative.
+        options: options of the pipeline; if its runner works in this process, a relative path stays relative.
     """
     path = local_path(path)
     if not path or is_remote(path) or is_in_process(runner_name(options)):

@@ -180,7 +180,7 @@ def _draw_job_bar(result: PipelineResult, stop: threading.Event, every_seconds: 
     # This loop sets the pace, so tqdm draws at every call.
     with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
         while not stop.wait(every_seconds):
-            # A runner that does not answer leaves the bar as it is.
+            # A runner that does not answer leaves the bar unchanged.
             with contextlib.suppress(Exception):
                 counts = read_job_counts(result)
                 bar.set_postfix_str(_format_counts(counts["records"], counts["shards_written"]), refresh=False)

@@ -146,14 +146,14 @@ class NamedSplits:
         input_path: the input's path.
         are_splits: whether names stand for splits.
         splits: the splits among the first names.
-        are_all: whether the first names were all names.
+        saw_all_names: whether the decision saw every name of the input.
         split_of: function that returns the split that a name stands for, or an empty string.
     """
 
     input_path: str
     are_splits: bool
     splits: frozenset[str]
-    are_all: bool
+    saw_all_names: bool
     split_of: SplitOf = find_top_split
 
     @classmethod
@@ -237,20 +237,20 @@ class NamedSplits:
         Raises:
             SourceError: the name was not among the first names, and contradicts the decision that they led to.
         """
-        # If the first names were all names (`are_all`), no later name can contradict the decision.
-        if not self.are_splits and self.are_all:
+        # Every name was seen, so none can contradict the decision.
+        if not self.are_splits and self.saw_all_names:
             return ""
         split = self.split_of(relative_path)
-        if not self.are_all:
+        if not self.saw_all_names:
             if self.are_splits and not split:
-                raise self._make_contradiction_error(relative_path, "does not look like a split, as the names")
-            # The splits in `self.splits` did not count among the first names, so they do not count here.
+                raise SourceError(
+                    f"{self.input_path} has {relative_path}, which does not look like a split, as the names before it do. Rename"
+                    " it, or name the files by a pattern."
+                )
+            # Names with these splits were seen when it was decided that names are no splits.
             if not self.are_splits and split and split not in self.splits:
-                raise self._make_contradiction_error(relative_path, "looks like a split, unlike the names")
+                raise SourceError(
+                    f"{self.input_path} has {relative_path}, which looks like a split, unlike the names before it do. Rename it, or"
+                    " name the files by a pattern."
+                )
         return split if self.are_splits else ""
-
-    def _make_contradiction_error(self, relative_path: str, difference: str) -> SourceError:
-        """Return the error for a later path that contradicts the decision by the first ones; `difference` is a clause on how."""
-        return SourceError(
-            f"{self.input_path} has {relative_path}, which {difference} before it do. Rename it, or name the files by a pattern."
-        )

@@ -102,7 +102,7 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
 
 
 def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the input without --source."""
+    """Open the source of the input without --source; SourceError if the input does not exist."""
     # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:

@@ -3,8 +3,8 @@
     cat.0.jpg                --label-from '(\\w+)\\.\\d+\\.jpg'                          class cat
     25_0_2_2017.jpg.chip.jpg --label-from '(?P<age>\\d+)_(?P<label>\\d)_(?P<race>\\d)_'   class 0, columns age and race
 
-The group `label`, or else the first group without a name, is the class; each other named group is a column. The expression is
-searched for in the path below the input, or in the archive.
+The group `label` or, if there is none, the first group without a name, is the class; each other named group is a column. The
+expression is searched for in the path below the input, or in the archive.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class PathLabels:
     classes: Classes
 
     @classmethod
-    def find(cls, options: SourceOptions, paths: Iterable[str]) -> PathLabels | None:
-        """Make the rule, with kinds that fit the first paths of an input; return None without `--label-from`.
+    def infer(cls, options: SourceOptions, paths: Iterable[str]) -> PathLabels | None:
+        """Infer the rule, with kinds that fit the first paths of an input; return None if there is no `--label-from`.
 
         Args:
             options: options with the expression, and maybe with kinds of columns.
@@ -135,11 +135,11 @@ class PathLabels:
 
 
 def _find_class_group(pattern: re.Pattern[str]) -> int:
-    """Return the index of the group for the class: `label`, or else the first without a name; 0 if there is none."""
+    """Return the index of the group for the class: `label` or, if there is none, the first without a name; 0 without either."""
     group_names = pattern.groupindex
     if _LABEL in group_names:
         return group_names[_LABEL]
-    return next((group for group in range(1, pattern.groups + 1) if group not in group_names.values()), 0)
+    return next((index for index in range(1, pattern.groups + 1) if index not in group_names.values()), 0)
 
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:

@@ -95,7 +95,7 @@ class Source(abc.ABC):
         """Return the source that calls `note` about surprising inputs in `units` and `references`; itself if it has no notes.
 
         Args:
-            note: function that is called with each note, see `beam_jobs.references.notes`.
+            note: called with the kind of a note and an example, see `beam_jobs.references.notes`.
         """
         del note
         return self

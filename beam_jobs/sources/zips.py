@@ -96,11 +96,11 @@ class Zips(ClassifiedSource):
             SourceError: there is no archive, only some of their names stand for splits, or the file of `--labels` is invalid.
             CorruptionError: with `--label-from`, one of the first archives is truncated or damaged.
             UsageError: the options assign splits, but the names of the archives stand for splits; or `--label-from`
-                does not fit the first paths, see `PathLabels.find`.
+                does not fit the first paths, see `PathLabels.infer`.
         """
         names = [name for _, name in take_first_names(files)]
         splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
-        path_labels = PathLabels.find(source_options, _list_member_paths(files))
+        path_labels = PathLabels.infer(source_options, _list_member_paths(files))
         if path_labels is not None:
             has_classes = path_labels.has_classes
             return cls(

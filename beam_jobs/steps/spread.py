@@ -15,7 +15,7 @@ class Spread(beam.PTransform):  # type: ignore[misc]
     """
 
     def expand(self, elements: beam.PCollection) -> beam.PCollection:
-        """Return the elements after a Reshuffle, or as they are for the local runner with one worker."""
+        """Return the elements after a Reshuffle, or unchanged for the local runner with one worker."""
         pipeline = elements.pipeline
         is_local = type(pipeline.runner).__name__ == LOCAL_RUNNER
         if is_local and pipeline.options.view_as(DirectOptions).direct_num_workers == 1:

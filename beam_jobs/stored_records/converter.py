@@ -156,7 +156,7 @@ class DatasetConverter(FrameConverter):
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name, with the tokenizer as earlier versions wrote it: None without files, a pair for one file."""
+        """Return the fields by name, with the tokenizer as earlier versions wrote it: None for no files, a pair for one file."""
         files = self.tokenizer
         fields = super().deciding_fields()
         # The maxima go into the manifest, not into records.
@@ -169,7 +169,7 @@ class DatasetConverter(FrameConverter):
         return {name: storage_for(path).read(path) for name, path in self.tokenizer}
 
     def _renumber(self, reference: Reference, record: bytes, new_labels: Sequence[int]) -> bytes:
-        """Return a record with new numbers of its labels; BadRecordError if a label is not a number or has no class."""
+        """Return a record with its labels renumbered; BadRecordError if a label is not a number or has no class."""
         example: dict[str, Value] = _decode(reference, record)
         values = example.get(self.label, [])
         try:
@@ -273,7 +273,7 @@ class ForeignConverter(FrameConverter):
 
 
 def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> float:
-    """Return the estimated ratio of the bytes of frames in a shard to their bytes in the input; 1.0 without compression.
+    """Return the estimated ratio of the bytes of frames in a shard to their bytes in the input; 1.0 if shards are not compressed.
 
     Args:
         compression: compression of the shards, None or "gzip".

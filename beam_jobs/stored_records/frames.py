@@ -56,8 +56,8 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int
         block_stop = max(first + 1, min(stop, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
         # The caller that unpacks a frame verifies its checksums.
         data = storage_for(path).read_range(path, begin, int(offsets[block_stop]) - begin, is_checked=True)
-        for record in range(first, block_stop):
-            yield data[int(offsets[record]) - begin : int(offsets[record + 1]) - begin]
+        for record_index in range(first, block_stop):
+            yield data[int(offsets[record_index]) - begin : int(offsets[record_index + 1]) - begin]
         first = block_stop
 
 

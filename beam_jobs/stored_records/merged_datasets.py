@@ -69,7 +69,7 @@ class MergedDatasets:
 
     @property
     def label(self) -> Feature | None:
-        """The feature of the label: the first with classes, or else the label of the layout; None without a label."""
+        """The feature of the label: the first with classes or, if there is none, the label of the layout; None if it has none."""
         with_classes = (feature for feature in self.features if feature.num_classes is not None)
         return next(with_classes, None) or label_feature(self.datasets[0].manifest)
 
@@ -80,7 +80,7 @@ class MergedDatasets:
 
     @property
     def tokenizer_paths(self) -> tuple[tuple[str, str], ...]:
-        """(name, path) of each of the tokenizer's files; empty without a tokenizer."""
+        """(name, path) of each of the tokenizer's files; empty if the datasets have none."""
         # All datasets have the same tokenizer.
         dataset = self.datasets[0]
         join = storage_for(dataset.path).join
@@ -191,7 +191,7 @@ def _describe(feature: Feature) -> str:
 
 
 def _find_label_offset(dataset: Dataset) -> int:
-    """Return the label of the first class: by the first feature with classes, or else by the options of the conversion."""
+    """Return the label of the first class: by the first feature with classes or, if there is none, by the conversion's options."""
     offsets = [feature.label_offset for feature in dataset.manifest.features if feature.num_classes is not None]
     return offsets[0] if offsets else int(dataset.manifest.options.get("label_offset", 0))
 
@@ -199,7 +199,7 @@ def _find_label_offset(dataset: Dataset) -> int:
 def _merge_labels(
     datasets: Sequence[Dataset], options: ReshardOptions
 ) -> tuple[tuple[str, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the merged class names, None without classes, and `MergedDatasets.label_numbers`.
+    """Return the merged class names, None if no dataset has classes, and `MergedDatasets.label_numbers`.
 
     Raises:
         DatasetError: only some datasets have classes, or labels would change and only some datasets have whole numbers as class

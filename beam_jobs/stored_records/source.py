@@ -140,9 +140,9 @@ class StoredRecordSource(PackSource):
             yield from self._list_uncompressed(unit, index.offsets.astype(np.int64), runs, reject)
             return
         frames = (
-            (record, frame)
+            (record_index, frame)
             for first, stop in runs
-            for record, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
+            for record_index, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
         )
         yield from self._list_compressed(unit, frames, reject)
 
@@ -189,14 +189,14 @@ class StoredRecordSource(PackSource):
             reject: called with the error of a record that is damaged or has no key. If it returns, the record is omitted.
         """
         splits = {}
-        for record, frame in frames:
-            begin = int(offsets[record])
+        for record_index, frame in frames:
+            begin = int(offsets[record_index])
             try:
                 key = self.splitter.read_key(remove_frame(frame, unit.path, begin), unit.path, begin)
             except BadRecordError as error:
                 reject(error)
                 continue
-            splits[record] = self.splitter.assign_split(unit.split, key)
+            splits[record_index] = self.splitter.assign_split(unit.split, key)
         return splits
 
     def _list_compressed(
@@ -212,8 +212,8 @@ class StoredRecordSource(PackSource):
         frames_by_record: dict[int, bytes] = {}
         splits: list[str] = []
         size = 0
-        for record, frame in frames:
-            origin = f"{unit.name}:{record} in {unit.path}"
+        for record_index, frame in frames:
+            origin = f"{unit.name}:{record_index} in {unit.path}"
             try:
                 if isinstance(frame, Exception):
                     raise BadRecordError(origin, getattr(frame, "reason", str(frame)))
@@ -224,7 +224,7 @@ class StoredRecordSource(PackSource):
             except BadRecordError as error:
                 reject(error)
                 continue
-            frames_by_record[record] = frame
+            frames_by_record[record_index] = frame
             size += len(frame)
             if len(frames_by_record) == PACK_REFERENCES or size >= _PACK_BYTES:
                 yield self._make_held_pack(unit, frames_by_record, splits)

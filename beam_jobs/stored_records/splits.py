@@ -41,7 +41,7 @@ class Splitter:
         return {key: split for split, keys in self.lists.items() for key in keys}
 
     def assign_split(self, stored_split: str, key: str) -> str:
-        """Return the split of a record.
+        """Return the split of a record: of the list that has its key, otherwise by the shares; if there are none, the stored split.
 
         Args:
             stored_split: split that the record has in the input.

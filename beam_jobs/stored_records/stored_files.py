@@ -157,7 +157,12 @@ def _list_foreign(path: str) -> list[StoredFile]:
 
 
 def _list_below(folder: str, prefix: str) -> Iterator[tuple[Entry, str]]:
-    """Yield (file, its path below the folder, with `prefix` before it) for each file below a folder."""
+    """Yield (file, `prefix` and the file's path below the folder) for each file below a folder, at any depth.
+
+    Args:
+        folder: path of the folder.
+        prefix: path of the folder below the input, with a slash at its end; empty for the input itself.
+    """
     for entry in storage_for(folder).list(folder):
         if entry.is_folder:
             yield from _list_below(entry.path, f"{prefix}{entry.name}/")

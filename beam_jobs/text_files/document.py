@@ -57,7 +57,7 @@ class DocumentBlock(NamedTuple):
         spans: positions of the documents; without data for whole files that are not compressed.
         is_addressed: whether a document is the bytes of the file at its span, so that a reference needs no data.
         labels: names of the classes of each document, or a single value that all share.
-        own_keys: keys from a field of the documents; None if their positions are their keys.
+        own_keys: keys from a field of the documents; None if keys are made of positions.
     """
 
     file: TextFile
@@ -74,7 +74,7 @@ class DocumentBlock(NamedTuple):
 
     @property
     def keys(self) -> PackedKeys:
-        """The keys of the documents: `own_keys`, or else `NAME:OFFSET`; NAME alone for a file that is one document."""
+        """The keys of the documents: `own_keys` or, if it is None, `NAME:OFFSET`; NAME alone for a file that is one document."""
         if self.own_keys is not None:
             return self.own_keys
         name = strip_compression(self.file.name)

@@ -64,7 +64,7 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
 
 
 def document_blocks(
-    part: TextPart, options: TextOptions, reject: Reject, note: Note = ignore_note, *, skips: bool = False
+    part: TextPart, options: TextOptions, reject: Reject, note: Note = ignore_note, *, rejects_damage: bool = False
 ) -> Iterator[DocumentBlock]:
     """Yield the documents of a part in blocks, in the order of the file.
 
@@ -73,14 +73,16 @@ def document_blocks(
         options: options of the form.
         reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
             returns, the listing continues.
-        note: called with the columns that no field names, and if the form is `auto`, with whether the file has rows or lines.
-        skips: whether damaged compressed files and row groups of Parquet are rejected. Each is then read to its end before its
-            documents are yielded, since documents before the damage may also be wrong.
+        note: called with the kind of a note and an example: a column that no field names or, if the form is `auto`, the
+            file, which has rows or lines by the kind.
+        rejects_damage: whether a damaged compressed file, Parquet file or row group is rejected instead of raising. Each is then
+            read to its end before its documents are yielded, since documents before the damage may also be wrong.
 
     Raises:
         SourceError: the documents cannot be separated, as in a JSON array without an end or a row of CSV that is too long; the
-            targets are missing or have another number of lines; or, unless `skips`, a column of Parquet has an unsupported type.
-        CorruptionError: a compressed file or a Parquet file is damaged, unless `skips`.
+            targets are missing or have another number of lines; or, unless `rejects_damage`, a column of Parquet has an
+            unsupported type.
+        CorruptionError: a compressed file or a Parquet file is damaged, unless `rejects_damage`.
         UsageError: the options do not fit the file.
     """
     file = part.file
@@ -89,14 +91,14 @@ def document_blocks(
         form = part.form or detect_form(file.path, options)
         targets_compression = detect_text_compression(targets) if targets else ""
         for path, compression in ((file.path, form.compression), (targets, targets_compression)):
-            if skips and compression:
+            if rejects_damage and compression:
                 # Unpack to the end, without keeping the content.
                 collections.deque(decompress_file(path, compression), maxlen=0)
     except SourceError as error:
         reject(make_file_rejection(file.path, error))
         return
     except CorruptionError as error:
-        if not skips:
+        if not rejects_damage:
             raise
         reject(BadRecordError(error.path, f"{error.reason}; none of its documents is stored", error.offset))
         return
@@ -106,7 +108,7 @@ def document_blocks(
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
         _note_columns(form.columns, options, note)
-    for index, spans in enumerate(_read_blocks(part, form, targets, options, reject, note, skips)):
+    for index, spans in enumerate(_read_blocks(part, form, targets, options, reject, note, rejects_damage)):
         if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Only the first row's columns are noted: reading the keys of each row would take as long as converting it. The columns
             # of Parquet are in its footer, see `_read_rows`.
@@ -117,23 +119,23 @@ def document_blocks(
 
 
 def _read_blocks(
-    part: TextPart, form: TextForm, targets: str, options: TextOptions, reject: Reject, note: Note, skips: bool
+    part: TextPart, form: TextForm, targets: str, options: TextOptions, reject: Reject, note: Note, rejects_damage: bool
 ) -> Iterator[SpanBlock]:
     """Yield the spans of a part's documents in blocks, of any size.
 
     Args:
         part: part of a file.
         form: form of the file.
-        targets: path of the file of targets; empty without one.
+        targets: path of the file of targets; empty if there are none.
         options: options of the form.
         reject: called with the error of a document that is not valid.
-        note: called with the columns of Parquet that no field names.
-        skips: whether damaged row groups of Parquet are rejected.
+        note: called with the kind of a note and an example: a column of Parquet that no field names.
+        rejects_damage: whether a damaged Parquet file and damaged row groups are rejected instead of raising.
     """
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     if form.kind == PARQUET:
-        spans = _read_rows(part, options, reject, note, skips)
+        spans = _read_rows(part, options, reject, note, rejects_damage)
     elif form.kind == PARALLEL:
         spans = pair_lines(
             file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
@@ -259,41 +261,43 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
         yield Span(WHOLE_FILE, size, b"".join(pieces))
 
 
-def _read_rows(part: TextPart, options: TextOptions, reject: Reject, note: Note, skips: bool) -> Iterator[Span]:
+def _read_rows(
+    part: TextPart, options: TextOptions, reject: Reject, note: Note, rejects_damage: bool
+) -> Iterator[Span]:
     """Yield the rows of a part of a Parquet file.
 
     Args:
         part: part of the file.
         options: options of the form.
-        reject: called with the error of a row that cannot be read, and of what `skips` names.
-        note: called with the columns that no field names.
-        skips: whether a damaged file and damaged row groups are rejected.
+        reject: called with the error of a row that cannot be read and, if `rejects_damage`, of the file or a row group.
+        note: called with the kind of a note and an example: a column that no field names.
+        rejects_damage: whether a damaged file and damaged row groups are rejected instead of raising.
 
     Raises:
-        SourceError, CorruptionError: a row group, or the whole file, cannot be read; it is rejected instead if `skips`.
+        SourceError, CorruptionError: a row group, or the whole file, cannot be read; it is rejected instead if `rejects_damage`.
     """
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)
     try:
         groups = read_row_groups(file.path, file.size, options)
     except (SourceError, CorruptionError) as error:
-        if not skips:
+        if not rejects_damage:
             raise
         reject(make_file_rejection(file.path, error))
         return
     _note_columns(groups.names, options, note)
     # A file whose form was unknown is one part, with all its row groups.
     stop = part.stop if part.form else len(groups.row_counts)
-    for group in range(part.start, stop):
-        if skips:
+    for group_index in range(part.start, stop):
+        if rejects_damage:
             try:
-                check_group(file.path, file.size, group, options)
+                check_group(file.path, file.size, group_index, options)
             except (SourceError, CorruptionError) as error:
-                rows_text = count_text(groups.row_counts[group], "row")
-                reject(make_file_rejection(file.path, error, f"; row group {group} of {rows_text} is not stored"))
+                rows_text = count_text(groups.row_counts[group_index], "row")
+                reject(make_file_rejection(file.path, error, f"; row group {group_index} of {rows_text} is not stored"))
                 continue
-        first_row = sum(groups.row_counts[:group])
-        yield from read_group_rows(file.path, file.size, group, first_row, options, reject_row)
+        first_row = sum(groups.row_counts[:group_index])
+        yield from read_group_rows(file.path, file.size, group_index, first_row, options, reject_row)
 
 
 def _reject_row(file: TextFile, reject: Reject, row: int, reason: str) -> None:

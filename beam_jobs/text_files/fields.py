@@ -22,7 +22,7 @@ class TextField:
     Attributes:
         name: name of the field, and of the feature.
         kind: `"text"` is tokenized if there is a tokenizer; `"str"`, `"int"`, `"float"`, `"float32"` (which rounds) and the lists
-            `"ints"`, `"floats"` and `"strings"` are stored as they are.
+            `"ints"`, `"floats"` and `"strings"` are stored unchanged.
         missing: value that is stored in place of a missing one; None rejects the document.
 
     Raises:

@@ -208,13 +208,16 @@ def _name_columns(first_row: tuple[str, ...], options: TextOptions) -> tuple[str
 
 
 def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[str, ...]:
-    """Return the cells of the first row of CSV or TSV with text, stripped; empty without one, SourceError if it cannot be read.
+    """Return the cells of the first row of CSV or TSV with text, stripped; empty if no row has text.
 
     Args:
         path: path of the file, for messages.
         kind: CSV, TSV or RAW_TSV.
         head: first bytes of the file, unpacked.
         delimiter: character between two cells.
+
+    Raises:
+        SourceError: the row cannot be read.
     """
     spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
     rows = drop_blank_lines(spans) if kind == RAW_TSV else join_rows(spans, delimiter, _HEAD_BYTES, path)

@@ -244,12 +244,12 @@ class TextOptions:
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
             raise UsageError(f"--field: one of {', '.join(names)} appears twice. Remove one")
-        # Lists, such as token ids, may take the place of text.
+        # Lists, such as token ids, may take the place of text, unless something needs text.
         needs_text = self.tokenizer is not None or self.dedup or self.form in _PLAIN_FORMS
         if not self.text_fields and (needs_text or not any(field.kind in LIST_KINDS for field in self.fields)):
             raise UsageError(f"--field: none of {', '.join(names)} is text. Pass one without a kind")
         has_fields = len(names) > 1 or bool(self.chat)
-        # The two fields of --targets-file are lines, not fields of rows.
+        # With --targets-file, the two fields are lines of two files, not fields of rows.
         if self.form in _PLAIN_FORMS and has_fields and self.targets_file is None:
             flags = self.fields_flag if self.sides else f"--field {' --field '.join(names)}"
             raise UsageError(f"{flags}: documents of --form {self.form} have no fields. Omit {self.fields_flag}")
@@ -462,7 +462,7 @@ class TextOptions:
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABEL_NAMES)
 
     def name_ids_feature(self, name: str) -> str:
-        """Return the name of the feature with the ids of a text field."""
+        """Return the name of the feature with the ids of a text field: the name of the field, if records are pairs."""
         if self.has_pairs:
             return name
         return INPUT_IDS if len(self.text_fields) == 1 else f"{name}_ids"

@@ -69,14 +69,14 @@ def read_row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
 
 
 def read_group_rows(
-    path: str, size: int, group: int, first_row: int, options: TextOptions, reject: RejectRow
+    path: str, size: int, group_index: int, first_row: int, options: TextOptions, reject: RejectRow
 ) -> Iterator[Span]:
     """Yield the rows of one row group, each as a JSON object of `options.columns`, with its number in the file as its offset.
 
     Args:
         path: path of the file.
         size: size of the file in bytes.
-        group: index of the row group.
+        group_index: index of the row group.
         first_row: index of its first row in the file.
         options: options with the fields.
         reject: called with the number of a row with an unreadable value, and the reason. If it returns, the row is omitted.
@@ -88,7 +88,7 @@ def read_group_rows(
     names = [field.name for field in options.columns]
     batch_first_row = first_row
     with open_parquet(path, size) as file:
-        for batch in file.read_batches(group, names, _BATCH_ROWS):
+        for batch in file.read_batches(group_index, names, _BATCH_ROWS):
             columns = [
                 convert_column(
                     _read_column(batch, field.name),
@@ -105,13 +105,13 @@ def read_group_rows(
             batch_first_row += batch.num_rows
 
 
-def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
+def check_group(path: str, size: int, group_index: int, options: TextOptions) -> None:
     """Read a row group without making its values, only for the errors of damaged columns.
 
     Args:
         path: path of the file.
         size: size of the file in bytes.
-        group: index of the row group.
+        group_index: index of the row group.
         options: options with the fields.
 
     Raises:
@@ -119,7 +119,7 @@ def check_group(path: str, size: int, group: int, options: TextOptions) -> None:
         SourceError: a column cannot be read at all.
     """
     with open_parquet(path, size) as file:
-        file.check(group, [field.name for field in options.columns], _BATCH_ROWS)
+        file.check(group_index, [field.name for field in options.columns], _BATCH_ROWS)
 
 
 def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
@@ -144,7 +144,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
         is_read = is_supported_type(arrow_type) or (takes_lists and is_list(arrow_type))
-        # The messages of a chat may have any type; each is checked when it is read.
+        # The messages of a chat may have any type here; each is checked when it is read.
         if not is_read and field.name not in options.chat:
             raise SourceError(
                 f"{path}: column {field.name!r} has an unsupported type (got {arrow_type}, expected text, numbers, dates or times)."

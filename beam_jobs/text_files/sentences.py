@@ -28,7 +28,7 @@ def keep_sentences(paragraphs: Iterable[Span]) -> Iterator[Span]:
 def drop_comments(paragraphs: Iterable[Span]) -> Iterator[Span]:
     """Yield the paragraphs of conllu, except for paragraphs of only comments; `split_sentence` skips comments in the others."""
     for span in paragraphs:
-        # A paragraph without data is too large, and is reported later.
+        # A paragraph without data is too large; it is yielded, so that it is rejected later.
         if not span.data or not all(line.startswith(b"#") for line in span.data.split(b"\n")):
             yield span
 

@@ -42,7 +42,7 @@ class TextConverter(Converter):
 
     Attributes:
         options: fields and layout.
-        tokenizer: identity of the tokenizer; None without a tokenizer, or if its vocabulary is collected from the data.
+        tokenizer: identity of the tokenizer; None if there is none, or if its vocabulary is collected from the data.
         several_labels: whether a document may have several classes, or none.
         extra: schema of `Reference.features`.
 
@@ -217,7 +217,7 @@ class TextConverter(Converter):
     def _open_sample_tokenizer(self, documents: Iterable[tuple[Reference, bytes]]) -> Tokenizer | None:
         """Return the tokenizer; if its vocabulary is still to be collected, a tokenizer over the characters of `documents`.
 
-        None without a tokenizer or without characters.
+        None if there is no tokenizer, or no characters.
         """
         if self.options.tokenizer is None or not self.options.tokenizer.collects_characters:
             return self._open_tokenizer(characters=None)
@@ -242,7 +242,7 @@ class TextConverter(Converter):
 
 
 def _estimate_value_bytes(value: Any) -> int:
-    """Return the approximate bytes of an extra feature's value in a record; a single number is in the overhead."""
+    """Return the approximate bytes of an extra feature's value in a record: 0 for a single number, which is in the overhead."""
     if isinstance(value, (list, tuple)):
         # Numbers and empty strings, whose own estimate is 0, take bytes in a list: about 4, and 2.
         return sum(_estimate_value_bytes(element) or _NUMBER_BYTES for element in value)

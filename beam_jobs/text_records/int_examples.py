@@ -49,7 +49,7 @@ class IntLists(NamedTuple):
 def encode_int_examples(
     features: Mapping[str, IntLists], others: Mapping[str, Sequence[Any]] = MappingProxyType({})
 ) -> list[bytes]:
-    """Serialise records with features of integers, and other features.
+    """Serialize records with features of integers, and other features.
 
     Args:
         features: lists of integers by name, all for the same number of records.
@@ -67,7 +67,7 @@ def encode_int_examples(
 def encode_row_examples(
     features: Mapping[str, npt.NDArray[np.int32]], block_bytes: int = BLOCK_BYTES
 ) -> Iterator[bytes]:
-    """Serialise records whose features are the bytes of little-endian int32.
+    """Serialize records whose features are the bytes of little-endian int32.
 
     Args:
         features: arrays by name, int32 [records, length], for the same number of records; lengths may differ.
@@ -117,7 +117,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
     for start in range(0, len(values), _BLOCK_VALUES):
         # A negative number is encoded as the unsigned number of its 64 bits.
         block: npt.NDArray[Any] = values[start : start + _BLOCK_VALUES].astype(unsigned)
-        # Bytes of the largest number, which have 7 bits each.
+        # Bytes of the largest number, which have 7 bits each; 0 takes one, too.
         width = max(1, -(-int(block.max()).bit_length() // 7))
         octets = np.empty((len(block), width), np.uint8)
         present = np.ones((len(block), width), np.bool_)

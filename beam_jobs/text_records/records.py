@@ -348,7 +348,7 @@ class TextRecords:
         return batch.take(is_kept) if is_kept.any() else None
 
     def _encode_tokens(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[bytes]:
-        """Yield a record for each document of layout tokens: ids as integer lists, other fields as they are."""
+        """Yield a record for each document of layout tokens: ids as integer lists, other fields unchanged."""
         fields = self.options.record_fields
         for document_count, columns, tokens, labels_and_keys in batches:
             tokens_by_field = dict(zip(self.options.text_fields, tokens, strict=True))
@@ -503,6 +503,6 @@ def _make_rejection(reference: Reference, reason: str, offset: int | None = None
         return BadRecordError(
             reference.origin, reason if offset is None else f"{reason} (byte {offset} of the document)"
         )
-    # The offset of a whole file, WHOLE_FILE, is negative.
+    # A whole file begins at 0; its offset, WHOLE_FILE, is negative.
     start = max(0, reference.offset)
     return BadRecordError(reference.path, reason, start + (offset or 0))

@@ -227,13 +227,13 @@ def fill_rows(
     ids, segment_ids, positions = (np.empty(row_count * length, np.int32) for _ in range(3))
     # A few rows at a time, so that index arrays stay small.
     rows_per_block = max(1, _BLOCK_TOKENS // length)
-    for row in range(0, row_count, rows_per_block):
-        stop = min(row + rows_per_block, row_count)
-        block_pieces = slice(piece_stops[row - 1] if row else 0, piece_stops[stop - 1])
-        block_tokens = slice(row * length, stop * length)
+    for first_row in range(0, row_count, rows_per_block):
+        stop_row = min(first_row + rows_per_block, row_count)
+        block_pieces = slice(piece_stops[first_row - 1] if first_row else 0, piece_stops[stop_row - 1])
+        block_tokens = slice(first_row * length, stop_row * length)
         block_sizes = sizes[block_pieces]
         piece_offsets = np.cumsum(block_sizes) - block_sizes
-        offsets = np.arange((stop - row) * length)
+        offsets = np.arange((stop_row - first_row) * length)
         np.subtract(offsets, np.repeat(piece_offsets, block_sizes), out=positions[block_tokens], casting="same_kind")
         # The values for padding are overwritten.
         np.take(

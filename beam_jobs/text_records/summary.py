@@ -44,12 +44,12 @@ class TextSummary:
 
     @property
     def real_share(self) -> float:
-        """Share of the places for tokens that are not padding; 1 without places."""
+        """Share of the token slots that hold tokens, not padding; 1 if there are no slots."""
         token_slots = self.tokens + self.padding
         return self.tokens / token_slots if token_slots else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object; without negative labels or maxima these are omitted, as in indexes of earlier versions."""
+        """Return a JSON object; negative labels and maxima are omitted if there are none, as in indexes of earlier versions."""
         optional = ("negative_labels", "maxima")
         return {name: value for name, value in dataclasses.asdict(self).items() if value or name not in optional}
 

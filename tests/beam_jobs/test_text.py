@@ -271,7 +271,7 @@ def test_resume_ends_with_the_same_bytes(play: Path, tmp_path: Path, tokenizer: 
     convert(play, tmp_path / "killed", *flags, "--resume")
     assert digests(tmp_path / "killed") == wanted
     assert (tmp_path / "killed" / "train-00000-of-00006.tfrecord").stat().st_mtime_ns == kept
-    # A complete one is left as it is, where nothing else was asked for.
+    # A complete one is left unchanged if nothing else was asked for.
     convert(play, tmp_path / "killed", *flags, "--resume")
     assert digests(tmp_path / "killed") == wanted
     with pytest.raises(OutputError, match="holds a complete dataset"):

@@ -88,9 +88,9 @@ def decode_lines(path: str) -> Iterator[str]:
 
 def read_text_lines(path: str) -> Iterator[Line]:
     """Yield the lines of a file that are not blank; raise what `decode_lines` raises."""
-    for line, text in enumerate(decode_lines(path), 1):
+    for line_number, text in enumerate(decode_lines(path), 1):
         if stripped := text.strip():
-            yield Line(Place(path, line), stripped)
+            yield Line(Place(path, line_number), stripped)
 
 
 def read_table_cells(path: str, delimiter: str = ",", *, has_quotes: bool = True) -> Iterator[tuple[Place, list[str]]]:

@@ -213,7 +213,7 @@ def _parse_landmarks(row: TableRow) -> ImageAnnotation:
 
 
 def _join_face(annotation: ImageAnnotation) -> ImageAnnotation:
-    """Join the box and the landmarks of a picture, which come from two lists, to one object."""
+    """Join the box and the landmarks of a picture, which come from two lists, to one object; unchanged if only one has it."""
     if len(annotation.objects) < 2:
         return annotation
     boxed_face = next((face for face in annotation.objects if not face.keypoints), annotation.objects[0])

@@ -69,7 +69,11 @@ class CocoForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the annotation of each picture, in the order of first appearance, once all rows are read and `names` is filled."""
+        """Yield the annotation of each picture, in the order of first appearance, once all rows are read and `names` is filled.
+
+        Raises:
+            SourceError: the file is not JSON, or lists no images.
+        """
         categories, ids, segments = _Categories(), _AnnotationIds(), SegmentFolder(part)
         has_images = False
         with PictureParts() as parts:

@@ -25,7 +25,7 @@ _ID_KEYS = {IMAGES: "id", ANNOTATIONS: "image_id"}
 
 
 class SegmentFolder:
-    """The folder with the PNGs of a panoptic file: next to it and named like it, or else the folder that it is in."""
+    """The folder with the PNGs of a panoptic file: next to it and named like it or, if there is none, the file's own folder."""
 
     def __init__(self, path: str) -> None:
         self._path = path

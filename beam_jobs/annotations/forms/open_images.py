@@ -36,7 +36,7 @@ class OpenImagesForm(AnnotationForm):
 
     Attributes:
         paths: paths of the CSV files, which have different splits.
-        descriptions_path: path of the class-description file; empty without one.
+        descriptions_path: path of the class-description file; empty if there is none.
     """
 
     paths: tuple[str, ...]
@@ -54,7 +54,7 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
-        """Return the form of a folder's CSVs of boxes, or else of its CSVs of classes; None if it has no CSV of Open Images."""
+        """Return the form of a folder's CSVs of boxes or, if there are none, of its CSVs of classes; None without either."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if _is_csv(entry)}
         files = [file for file, head in heads.items() if _is_open_images(head)]

@@ -36,7 +36,7 @@ class OxfordPetsForm(AnnotationForm):
 
     Attributes:
         path: list.txt, trainval.txt or test.txt.
-        trimaps: path of the folder of trimaps; empty without one.
+        trimaps: path of the folder of trimaps; empty if there is none.
         lists: lists of the pictures of each split.
     """
 
@@ -71,7 +71,7 @@ class OxfordPetsForm(AnnotationForm):
 
     @property
     def map_folders(self) -> tuple[str, ...]:
-        """The folder of trimaps; empty without one."""
+        """The folder of trimaps; empty if there is none."""
         return (self.trimaps,) if self.trimaps else ()
 
     def list_parts(self) -> Iterable[str]:
@@ -79,7 +79,11 @@ class OxfordPetsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield breed, species and trimap of each picture; at the end, `names` has the breeds in the order of their numbers."""
+        """Yield breed, species and trimap of each picture; at the end, `names` has the breeds in the order of their numbers.
+
+        Raises:
+            SourceError: two breeds have the same number.
+        """
         breeds: dict[int, str] = {}
         seen_pictures: set[str] = set()
         for place, text in read_text_lines(part):

@@ -143,13 +143,13 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
             f"unknown class number {class_number[:80]!r}; {count_text(len(names.classes), 'class', 'classes')} with names"
         )
     name = names.classes[int(class_number)]
-    coordinates = [parse_number(cell, f"column {column}") for column, cell in enumerate(cells[1:], 2)]
+    coordinates = [parse_number(cell, f"column {number}") for number, cell in enumerate(cells[1:], 2)]
     if len(coordinates) == _BOX_NUMBERS + names.keypoint_count * names.numbers_per_keypoint:
         x, y, width, height = coordinates[:_BOX_NUMBERS]
         box = (y - height / 2, x - width / 2, y + height / 2, x + width / 2)
         keypoints = coordinates[_BOX_NUMBERS:]
         if names.numbers_per_keypoint == 2:
-            # Keypoints without a place are at 0, 0, as in Ultralytics; all others are visible.
+            # As in Ultralytics, an unplaced keypoint is at 0, 0, and all others are visible.
             pairs = zip(keypoints[::2], keypoints[1::2], strict=True)
             keypoints = [number for pair in pairs for number in (*pair, 2.0 if any(pair) else 0.0)]
         return ObjectAnnotation(box, name, keypoints=pack_keypoints(keypoints))

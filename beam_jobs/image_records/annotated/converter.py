@@ -192,7 +192,7 @@ def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
 
 
 def _read_map(annotation: ImageAnnotation) -> bytes | None:
-    """Return the bytes of a picture's label map, None without a map; BadRecordError if it cannot be read."""
+    """Return the bytes of a picture's label map, None if it has none; BadRecordError if it cannot be read."""
     return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
 
 

@@ -5,7 +5,7 @@
     image/object/is_crowd, difficult            0 or 1
     image/object/area                           pixels of the stored picture
     image/object/mask                           PNGs as large as the stored picture, 1 inside and 0 outside
-    image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for a point without place
+    image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for an unplaced point
     image/caption                                   texts
     image/segmentation/class/encoded            label map
     image/target/encoded                        the second image of a pair
@@ -40,7 +40,7 @@ class AnnotationSchema:
 
     Attributes:
         kinds: kinds of annotations, see `beam_jobs.annotations.contents`; sorted, so that their digest is stable.
-        keypoints: number of keypoints of each object; 0 without keypoints.
+        keypoints: number of keypoints of each object; 0 if objects have none.
         object_labels: classes of objects.
         class_labels: classes of pictures.
         several_classes: whether a picture may have several classes, or none.
@@ -81,11 +81,11 @@ class AnnotationSchema:
 
         Args:
             contents: contents of the annotations.
-            labels: the classes of the dataset, of pictures or else of objects; None takes the classes of `contents`.
+            labels: the classes of pictures or, if pictures have none, of objects; None takes the classes of `contents`.
             **options: other attributes, and replacements for those that follow from `contents`.
         """
-        has_classes = bool(contents.names.pictures or contents.classes)
-        object_labels, class_labels = (None, labels) if has_classes else (labels, None)
+        pictures_have_classes = bool(contents.names.pictures or contents.classes)
+        object_labels, class_labels = (None, labels) if pictures_have_classes else (labels, None)
         attributes: dict[str, Any] = {
             "kinds": tuple(sorted(contents.kinds)),
             "keypoints": contents.keypoint_count,

@@ -84,7 +84,7 @@ def _list_object_values(
         schema: features of the annotations of the dataset.
         annotation: annotation of the picture.
         view: the picture as it was annotated, and in its record.
-        segments: ids of the picture's segments, uint32 [height, width]; None without a PNG of segments.
+        segments: ids of the picture's segments, uint32 [height, width]; None if it has no PNG of segments.
 
     Raises:
         ValueError: an object does not fit the picture; the message names the object.
@@ -115,7 +115,7 @@ def _yield_object_values(
         schema: features of the annotations of the dataset.
         annotated_object: annotation of the object.
         view: the picture as it was annotated, and in its record.
-        segments: ids of the picture's segments, uint32 [height, width]; None without a PNG of segments.
+        segments: ids of the picture's segments, uint32 [height, width]; None if it has no PNG of segments.
         is_normalised: whether coordinates are fractions of the sides, instead of pixels.
     """
     box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
@@ -180,7 +180,11 @@ def _place_keypoints(
 
 
 def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) -> dict[str, Any]:
-    """Return the values of a picture's classes by feature; ValueError if it needs exactly one class and has another number."""
+    """Return the values of a picture's classes by feature; none if the dataset has no classes.
+
+    Raises:
+        ValueError: the picture needs exactly one class and has another number.
+    """
     if not schema.class_features:
         return {}
     labels = list(map(schema.class_labels.find, annotation.classes))

@@ -26,7 +26,7 @@ def collapse_features(column: list[Any]) -> list[Any]:
 
 
 def take_values(column: list[Any], rows: Sequence[int]) -> list[Any]:
-    """Return the column of these rows; a column of one value stays as it is."""
+    """Return the column of these rows; a column of one value is returned unchanged."""
     return column if len(column) == 1 else [column[row] for row in rows]
 
 

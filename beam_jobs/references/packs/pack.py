@@ -29,20 +29,22 @@ PACK_REFERENCES = 4096
 _LEVEL = 1
 
 
-def pack_references(references: Iterable[Reference], order: RecordOrder, unit: int) -> Iterator[tuple[Pack, Digests]]:
+def pack_references(
+    references: Iterable[Reference], order: RecordOrder, unit_index: int
+) -> Iterator[tuple[Pack, Digests]]:
     """Yield a unit's references in packs of at most 4,096, each with the digests of its keys.
 
     Args:
         references: references of the whole unit, in order.
         order: order of the records.
-        unit: index of the unit.
+        unit_index: index of the unit.
     """
     remaining, start = iter(references), 0
     while batch := list(itertools.islice(remaining, PACK_REFERENCES)):
         pack = Pack.of(batch, np.zeros(len(batch), np.uint64))
         digests = pack.keys.digests()
         # Positions come from the low halves of the digests; the high halves decide the splits.
-        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit, start)), digests
+        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit_index, start)), digests
         start += len(batch)
 
 
@@ -121,18 +123,20 @@ class Pack(PackColumns):
         paths: list[str],
         **others: Any,
     ) -> Pack:
-        """Return a pack of these columns, see `Pack`; positions are 0. A column of equal values is shortened to one value.
+        """Return a pack of these columns, see `Pack`; positions are 0.
+
+        Offsets, paths and the other columns are shortened to one value if all their values are equal.
 
         Args:
             keys: keys of the references.
             sizes: sizes in bytes, [n].
             offsets: offset of each reference in its file, [n].
             paths: path of each reference's file, or a single path that all share.
-            **others: other columns of `PackColumns` by name.
+            **others: other columns of `PackColumns` by name, except `features`.
         """
         stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
         other_columns: dict[str, Any] = {name: collapse(column) for name, column in others.items()}
-        # Without numbers, the heads are the keys. Keys with numbers are places in a file, and do not end its path.
+        # Without numbers, the heads are the keys. Keys with numbers are places in a file, so no path ends with its key.
         root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
@@ -169,7 +173,7 @@ class Pack(PackColumns):
         return Pack(
             positions=self.positions[rows],
             sizes=self.sizes[rows],
-            # All references share a single offset.
+            # A single offset is the offset of every reference.
             offsets=self.offsets if len(self.offsets) == 1 else self.offsets[rows],
             keys=self.keys.take(rows),
             root=self.root,

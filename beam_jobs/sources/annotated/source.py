@@ -54,7 +54,7 @@ class AnnotatedImages(ScannedSource):
         annotated: digests of the pictures with annotations, ascending; empty before the scan.
         blocks: blocks of all files and ranges of the folder if they were scanned in this process; otherwise None.
         ignored_values: names of values of the annotations that are not stored, once they are scanned.
-        note: called with the names of values of the annotations that are not stored.
+        note: called with the kind of a note and an example: the name of a value of the annotations that is not stored.
     """
 
     options: ConvertOptions
@@ -222,7 +222,10 @@ class AnnotatedImages(ScannedSource):
                 yield self._make_annotated_reference(picture_or_error.picture, picture_or_error.annotation)
 
     def _list_unannotated(self, files: Range, ignored: list[str], reject: Reject) -> Iterator[Reference]:
-        """Yield references to those pictures of a range that have no annotation, or skip or reject them, see `references`."""
+        """Yield references to the pictures of a range that have no annotation, or ignore or reject them by `--unannotated`.
+
+        Pictures that the lists of splits lack are ignored, see `references`.
+        """
         for picture in self._find_unannotated(files):
             path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
@@ -238,18 +241,18 @@ class AnnotatedImages(ScannedSource):
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             # `annotated` has the high halves, which are column 0.
             digests = key_digests([picture.key for picture in batch])[:, 0]
-            # Compare each digest with the first annotated digest that is not below it, or with the last one. There is at least one:
-            # a scan without annotated pictures is an error.
+            # Compare each digest with the first annotated digest that is not below it or, if all are below, with the last one,
+            # which differs. There is at least one annotated digest: a scan without annotated pictures is an error.
             nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
             yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
 
     def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
         """Return the reference to a picture with its annotation; UsageError if --split is passed and a folder is a split."""
-        # Empty without lists of splits. Never None: callers skip pictures that the lists lack.
+        # Empty if there are no lists of splits. Callers have skipped pictures that the lists lack, for which it is None.
         split = self.form.split_lists.find_split(picture.key) or ""
         if not split:
             split = _find_outer_split(picture.key.split("/")[:-1])
-            # `find` rejects --split for listed splits.
+            # `AnnotatedImages.find` has rejected --split if there are lists of splits.
             if split:
                 reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(
@@ -309,6 +312,6 @@ class AnnotatedImages(ScannedSource):
 
 
 def _find_outer_split(folders: Sequence[str]) -> str:
-    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string without a split."""
+    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
     return find_folder_split(split_folders[0]) if split_folders else ""

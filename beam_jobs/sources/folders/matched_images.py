@@ -99,12 +99,12 @@ class MatchedImages(ClassifiedSource):
             SourceError: the file of `--labels` is invalid.
             StorageError: the fixed folder does not exist; raised only with `--label-from` or `--split`, which look at its files.
             UsageError: the options assign splits, but the folders are splits already; or `--label-from` does not fit the first
-                paths, see `PathLabels.find`.
+                paths, see `PathLabels.infer`.
         """
         paths = (
             key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_path_left_behind(key)
         )
-        path_labels = PathLabels.find(source_options, paths)
+        path_labels = PathLabels.infer(source_options, paths)
         if path_labels is None:
             has_classes = not source_options.unlabelled
             classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
@@ -145,7 +145,7 @@ class MatchedImages(ClassifiedSource):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     def parts(self) -> Iterator[MatchedFolder]:
-        """Yield the folders whose files may match."""
+        """Yield the folders whose files may match; a single folder if it is listed with all its subfolders."""
         folder_pattern = self.pattern[:-1]
         # Without a shuffle, the files of a folder come before the files of its subfolders, unlike in a deep listing.
         if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed).lists_deep:

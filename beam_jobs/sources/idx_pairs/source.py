@@ -94,7 +94,7 @@ class IdxPairs(ClassifiedSource):
         classes: mapping from labels, which are whole numbers, to class names.
         has_classes: False if records are unlabelled.
         named_splits: splits in the names of the files; empty with --split.
-        note: called with the split and the name of each pair, as SPLIT/NAME.
+        note: called with the kind of a note and an example: a pair of files, as SPLIT/NAME.
     """
 
     options: ConvertOptions

@@ -100,7 +100,7 @@ class MatFile(ImageSet):
         return Pixels(self.images.shape[:3], COLUMNS_FIRST)
 
     def rows(self) -> Iterator[ImageRow]:
-        """Yield the images in order."""
+        """Yield the images in order; CorruptionError if a label is not a whole number."""
         size = math.prod(self.images.shape[:3])
         count = self.images.shape[3]
         # Images of an uncompressed variable are read when they are converted.

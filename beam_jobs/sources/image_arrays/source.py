@@ -190,7 +190,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 
 
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
-    """Return the classes of `--labels FILE`, of CIFAR's file of names, or else the numbers; SourceError if those files differ."""
+    """Return the classes: of `--labels FILE`, of CIFAR's files of names, or numbers; SourceError if CIFAR's files differ."""
     if options.labels_file is None:
         folders = {find_parent(image_set.path) or "." for image_set in sets if isinstance(image_set, CifarFile)}
         names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))

@@ -1,9 +1,9 @@
 """The extra columns of a list, which become features.
 
 The kind of an extra column is the narrowest that fits all its values in the whole list: `int` (whole numbers that fit int64,
-without leading zeros), `float`, else `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is stored
-as NaN in a `float` column and as an empty string in a `str` column. In an `int` column it is an error, unless a substitute is
-declared: as a `float` column, it might change large numbers.
+without leading zeros), `float`, otherwise `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is
+stored as NaN in a `float` column and as an empty string in a `str` column. In an `int` column it is an error, unless a substitute
+is declared: as a `float` column, it might change large numbers.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class ExtraColumnFacts:
     Attributes:
         widest_rank: rank of the widest value or item; None if all are missing.
         first_missing: the first row without a value; None if all rows have one.
-        first_inexact: the first row with a number that float32 would change, and a description of the number; None without one.
-        first_scalar: the first row with a value that is not a list; None without one.
-        first_list: the first row with a list; None without one.
+        first_inexact: the first row with a number that float32 would change, and a description of that number; None if none has.
+        first_scalar: the first row with a value that is not a list; None if there is none.
+        first_list: the first row with a list; None if there is none.
     """
 
     widest_rank: int | None = None
@@ -261,7 +261,7 @@ def convert_row(values: Mapping[str, Any], kinds: Mapping[str, ColumnKind]) -> d
 
 
 def _convert_value(value: Any, column_kind: ColumnKind) -> Any:
-    """Return what a column of this kind stores for a row's value."""
+    """Return what a column of this kind stores for a row's value: for a missing one the substitute, an empty string or NaN."""
     if column_kind.kind in LIST_KINDS:
         item_kind = ColumnKind(get_item_kind(column_kind.kind))
         return [_convert_value(item, item_kind) for item in value or ()]

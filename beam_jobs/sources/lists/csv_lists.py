@@ -46,7 +46,7 @@ def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, 
 
     Rows of empty cells before it are skipped. A list without rows has no columns, and the row ends at 0.
     """
-    rows = _split_cells(pieces, form, offset=0, line=0)
+    rows = _split_cells(pieces, form, offset=0, lines_before=0)
     first_row = next((row for row in rows if any(cell.strip() for cell in row[0])), None)
     if first_row is None:
         return (), ListRow(line=0, end=0, values={})
@@ -55,7 +55,7 @@ def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, 
 
 
 def read_csv_rows(
-    pieces: Iterable[bytes], form: CsvForm, columns: Sequence[str], *, offset: int, line: int
+    pieces: Iterable[bytes], form: CsvForm, columns: Sequence[str], *, offset: int, lines_before: int
 ) -> Iterator[ListRow]:
     """Yield the rows of a CSV list, omitting blank lines.
 
@@ -64,12 +64,12 @@ def read_csv_rows(
         form: rules for reading the rows.
         columns: columns of the list.
         offset: offset of the first piece in the file.
-        line: number of lines before the first piece.
+        lines_before: number of lines before the first piece.
 
     Raises:
         SourceError: a row has more or fewer cells than columns, or is not CSV; the message names file and line.
     """
-    for cells, last_line, end in _split_cells(pieces, form, offset, line):
+    for cells, last_line, end in _split_cells(pieces, form, offset, lines_before):
         if len(cells) != len(columns):
             raise SourceError(
                 f"{form.path} line {last_line}: {count_text(len(cells), 'cell')} (expected {count_text(len(columns), 'column')} as"
@@ -78,17 +78,17 @@ def read_csv_rows(
         yield ListRow(last_line, end, dict(zip(columns, cells, strict=True)))
 
 
-def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
-    """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, else row by row.
+def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, lines_before: int) -> Iterator[_LocatedCells]:
+    """Split pieces into the cells of rows: with one call of the csv module for each piece if possible, otherwise row by row.
 
     Args:
         pieces: bytes that begin after the end of a row, in pieces of any size.
         form: rules for reading the rows.
         offset: offset of the first piece in the file.
-        line: number of lines before the first piece.
+        lines_before: number of lines before the first piece.
     """
     aligned_pieces = _LineAlignedPieces(pieces, offset)
-    line_count = line
+    line_count = lines_before
     for lines in aligned_pieces:
         start = aligned_pieces.end - len(lines)
         rows = _split_in_bulk(lines, form, start)
@@ -99,7 +99,7 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int)
         # Split row by row until a row ends where a piece does; the pieces after it are split in bulk again.
         remaining_pieces = itertools.chain((lines,), aligned_pieces)
         for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, line_count):
-            # `end` is one too high for a last line without a line end.
+            # `end` is one too high if the file's last line has no line end.
             yield cells, row_line, min(end, aligned_pieces.end)
             if end >= aligned_pieces.end:
                 line_count = row_line
@@ -131,14 +131,14 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
         return None
 
 
-def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int) -> Iterator[_LocatedCells]:
+def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, lines_before: int) -> Iterator[_LocatedCells]:
     """Yield the rows that are not blank, with their places.
 
     Args:
         rows: cells of all rows of `data`.
         data: whole lines.
         start: offset of `data` in the file.
-        line: number of lines before `data`.
+        lines_before: number of lines before `data`.
     """
     lines = list(io.BytesIO(data))
     ends = list(itertools.accumulate(map(len, lines), initial=start))
@@ -150,17 +150,19 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, line: int)
     for cells, last_line in zip(rows, last_lines, strict=True):
         # A line of tabs is blank by `isspace`, but has cells if tabs delimit them.
         if len(cells) > 1 or not lines[last_line - 1].isspace():
-            yield cells, line + last_line, ends[last_line]
+            yield cells, lines_before + last_line, ends[last_line]
 
 
-def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line: int) -> Iterator[_LocatedCells]:
+def _split_one_by_one(
+    pieces: Iterable[bytes], form: CsvForm, offset: int, lines_before: int
+) -> Iterator[_LocatedCells]:
     """Split pieces row by row; SourceError for an invalid row, with its line.
 
     Args:
         pieces: bytes that begin after the end of a row, in pieces of any size.
         form: rules for reading the rows.
         offset: offset of the first piece in the file.
-        line: number of lines before the first piece.
+        lines_before: number of lines before the first piece.
     """
     spans = line_spans(pieces, offset, MAX_ROW_BYTES)
     rows = locate_rows(
@@ -172,7 +174,7 @@ def _split_one_by_one(pieces: Iterable[bytes], form: CsvForm, offset: int, line:
         fix="Check its line ends.",
     )
     for span, last_line, end in rows:
-        row_line = line + last_line
+        row_line = lines_before + last_line
         origin = f"{form.path} line {row_line}"
         if not span.data:
             raise SourceError(

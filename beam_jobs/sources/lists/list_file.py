@@ -74,24 +74,24 @@ class ListFile(NamedTuple):
                 pieces = _read_pieces(file.readline, piece_bytes)
             yield header, self.read_rows(pieces, header.end, header.line)
 
-    def read_rows(self, pieces: Iterable[bytes], offset: int, line: int) -> Iterator[ListRow]:
+    def read_rows(self, pieces: Iterable[bytes], offset: int, lines_before: int) -> Iterator[ListRow]:
         """Yield the rows in pieces of the file.
 
         Args:
             pieces: bytes from the end of a row on: lines for JSONL, lines or parts of lines for a JSON array, any for CSV.
             offset: offset of the first piece in the file.
-            line: number of lines before the first piece.
+            lines_before: number of lines before the first piece.
         """
         if self.is_array:
-            return read_array_rows(pieces, self.path, offset=offset, line=line)
+            return read_array_rows(pieces, self.path, offset=offset, lines_before=lines_before)
         if self.columns:
-            return read_csv_rows(pieces, self._csv_form, self.columns, offset=offset, line=line)
-        return read_json_rows(pieces, self.path, offset=offset, line=line)
+            return read_csv_rows(pieces, self._csv_form, self.columns, offset=offset, lines_before=lines_before)
+        return read_json_rows(pieces, self.path, offset=offset, lines_before=lines_before)
 
     def read_block(self, data: bytes, offset: int, line: int) -> Iterator[ListRow]:
         """Yield the rows in a block, given its bytes, and its start and line as `ListBlock` has them."""
         if self.is_array:
-            return read_block_array_rows(data, self.path, offset=offset, line=line)
+            return read_block_array_rows(data, self.path, offset=offset, first_line=line)
         file = io.BytesIO(data)
         return self.read_rows(_read_pieces(file.read) if self.columns else file, offset, line)
 

@@ -74,7 +74,7 @@ class Lists(ScannedSource):
         classes: mapping from labels to class names.
         schema: schema of all lists, once they are scanned.
         blocks: blocks of all lists, if they were scanned in this process.
-        note: called with labels from which blanks are removed.
+        note: called with the kind of a note and an example: a label from which blanks are removed.
         block_bytes: size from which a block ends at the end of a row.
     """
 
@@ -146,7 +146,7 @@ class Lists(ScannedSource):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes of `--labels FILE`, or else the classes that the scan found; None before it or without a column of labels."""
+        """The classes of `--labels FILE` or, without it, of the scan; None before the scan, or if there is no column of labels."""
         return self.classes.labels or self.schema.labels
 
     @property

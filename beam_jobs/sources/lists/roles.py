@@ -20,8 +20,8 @@ class Roles:
 
     Attributes:
         path: column of the paths.
-        label: column of the classes; None without one, and with `--unlabelled`.
-        split: column of the splits; None without one.
+        label: column of the classes; None if there is none, and with `--unlabelled`.
+        split: column of the splits; None if there is none.
     """
 
     path: str
@@ -30,7 +30,7 @@ class Roles:
 
     @classmethod
     def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
-        """Find the column for each role: the one that an option names, or else the only one with a usual name.
+        """Find the column for each role: the one that an option names or, if none does, the only one with a usual name.
 
         Args:
             columns: names of the list's columns.
@@ -59,7 +59,7 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
 
     Args:
         names: names of the list's columns.
-        requested: the column that an option names; None without the option.
+        requested: the column that an option names; None if it names none.
         usual: the usual names, in lower case.
         flag: flag of that option, for messages.
         source: path of the list, for messages.

@@ -42,11 +42,11 @@ class _LineDecoder:
         line: number of that line in the file, counted from 1.
     """
 
-    def __init__(self, lines: Iterable[bytes], path: str, offset: int, line: int) -> None:
+    def __init__(self, lines: Iterable[bytes], path: str, offset: int, lines_before: int) -> None:
         self._lines = iter(lines)
         self._path = path
         self.offset = offset
-        self.line = line
+        self.line = lines_before
 
     def __iter__(self) -> _LineDecoder:
         return self
@@ -71,16 +71,16 @@ class _LineDecoder:
         raise SourceError(f"{self._path} line {self.line}: {reason}.")
 
 
-def read_json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
+def read_json_rows(lines: Iterable[bytes], path: str, *, offset: int, lines_before: int) -> Iterator[ListRow]:
     """Yield the rows of a JSONL list, omitting blank lines; SourceError if a line is not a JSON object.
 
     Args:
         lines: lines of the list, with their line ends.
         path: path of the list, for messages.
         offset: offset of the first of these lines in the file.
-        line: number of lines before the first of these lines.
+        lines_before: number of lines before the first of these lines.
     """
-    reader = _LineDecoder(lines, path, offset, line)
+    reader = _LineDecoder(lines, path, offset, lines_before)
     for text in reader:
         if not text.strip():
             continue
@@ -95,14 +95,14 @@ def read_json_rows(lines: Iterable[bytes], path: str, *, offset: int, line: int)
         yield ListRow(reader.line, reader.offset, value)
 
 
-def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: int) -> Iterator[ListRow]:
+def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, lines_before: int) -> Iterator[ListRow]:
     """Yield the rows of a JSON array of objects.
 
     Args:
         pieces: bytes of a whole array: lines with their line ends, or parts of lines.
         path: path of the list, for messages.
         offset: offset of the first piece in the file.
-        line: number of lines before the first piece.
+        lines_before: number of lines before the first piece.
 
     Raises:
         SourceError: an element is too large or not a JSON object, or the array has no end; the message names file and line or byte.
@@ -120,7 +120,7 @@ def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: in
                 line_ends.append(position)
             yield data
 
-    line_number = line + 1
+    line_number = lines_before + 1
     for span in array_spans(record_line_ends(), MAX_ROW_BYTES, path):
         end = offset + span.offset + span.size
         while line_ends and line_ends[0] <= end:
@@ -142,14 +142,14 @@ def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, line: in
         yield ListRow(line_number, end, element)
 
 
-def read_block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> Iterator[ListRow]:
+def read_block_array_rows(data: bytes, path: str, *, offset: int, first_line: int) -> Iterator[ListRow]:
     """Yield the rows in a block of a JSON array.
 
     Args:
         data: bytes from the beginning of the file, or the end of an element, to the end of another element.
         path: path of the list, for messages.
         offset: offset of the block in the file.
-        line: number of the line in which the block begins; 0 for the first block.
+        first_line: number of the line in which the block begins; 0 for the first block.
     """
     if offset:
         # The comma before the first element becomes the bracket that an array begins with.
@@ -157,4 +157,4 @@ def read_block_array_rows(data: bytes, path: str, *, offset: int, line: int) -> 
         data = data[:comma] + b"[" + data[comma + 1 :]
     # A block ends with an element, so the bracket that ends an array is added. `read_array_rows` takes the number of lines before
     # the block, and counts the block's first line again.
-    yield from read_array_rows(io.BytesIO(data + b"]"), path, offset=offset, line=max(0, line - 1))
+    yield from read_array_rows(io.BytesIO(data + b"]"), path, offset=offset, lines_before=max(0, first_line - 1))

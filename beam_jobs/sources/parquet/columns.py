@@ -41,11 +41,11 @@ class ParquetColumns(NamedTuple):
 
     Attributes:
         image: name of the column of images.
-        label: name of the column of labels; None without one.
+        label: name of the column of labels; None if there is none.
         class_names: class names in the schema's metadata; None if it has none.
         has_integer_labels: whether labels are whole numbers.
         extra: name and kind of each extra column, sorted by name.
-        objects: the column of objects; None without one.
+        objects: the column of objects; None if there is none.
     """
 
     image: str

@@ -89,7 +89,7 @@ class ParquetImages(Source):
         splits: splits that the names of the files stand for.
         columns: columns of the first file, which all files have.
         classes: mapping from labels to class names.
-        note: called with columns that are not stored.
+        note: called with the kind of a note and an example: a column that is not stored.
     """
 
     options: ConvertOptions
@@ -248,14 +248,14 @@ class ParquetImages(Source):
         If bad records are skipped, the row group is read once in advance, so that no row of a damaged row group is listed.
         """
         del ignored
-        skips = self.options.on_bad_record == SKIP
+        rejects_damage = self.options.on_bad_record == SKIP
         try:
             with open_parquet(unit.path, unit.size) as file:
-                if skips and unit.group is not None:
+                if rejects_damage and unit.group is not None:
                     file.check(unit.group, self.columns.column_names, _BATCH_ROWS)
                 yield from self._list_rows(file, unit, reject)
         except (CorruptionError, SourceError) as error:
-            if not skips:
+            if not rejects_damage:
                 raise
             suffix = ""
             if unit.group is not None:

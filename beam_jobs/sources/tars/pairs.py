@@ -62,7 +62,7 @@ class Pairs:
         has_captions: whether samples have captions.
         has_maps: whether samples have label maps.
         columns: columns in the JSON of samples.
-        note: called with fields that are not stored, and classes in files of text.
+        note: called with the kind of a note and an example: a field that is not stored, or a class in a file of text.
     """
 
     has_classes: bool

@@ -69,7 +69,7 @@ class Tars(ClassifiedSource):
         classes: mapping from labels to class names.
         has_classes: False if records are unlabelled.
         several_labels: whether samples have lists of labels.
-        note: called with fields of samples that are not stored, and classes in files of text.
+        note: called with the kind of a note and an example: a field of a sample that is not stored, or a class in a file of text.
         path_labels: rule for classes and columns in paths; None without `--label-from`.
         has_captions: whether samples have captions.
         map_dtype: dtype of the label maps of samples; empty if they have none.
@@ -110,11 +110,11 @@ class Tars(ClassifiedSource):
                 file of `--labels` is invalid.
             CorruptionError: a header is damaged or a tar is truncated.
             UsageError: the options assign splits, but the names of the tars stand for splits; `--label-from` does not fit the first
-                paths, see `PathLabels.find`; there is no column of a declared name; or a flag is for lists.
+                paths, see `PathLabels.infer`; there is no column of a declared name; or a flag is for lists.
         """
         first_files = take_first_names(files)
         splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
-        path_labels = PathLabels.find(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
+        path_labels = PathLabels.infer(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             has_classes = path_labels.has_classes
             # Every file is then a separate image, as in tars of the form `CLASSES`, so the form is not detected.

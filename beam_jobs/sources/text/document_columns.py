@@ -103,7 +103,7 @@ class DocumentColumns:
         Args:
             block: documents of a file.
             reject: called with the error of a document without a valid class or key. If it returns, the document is omitted.
-            note: called with labels from which blanks are removed.
+            note: called with the kind of a note and an example: a label from which blanks are removed.
         """
         if not self.are_used:
             return block
@@ -139,11 +139,11 @@ class DocumentColumns:
         """Return the class names and the key of a document that is a row; BadRecordError if one is missing or invalid.
 
         Args:
-            key: key of the document by its place in the file, which is returned if there is no field of keys.
+            key: key of the document by its position in the file; it is returned if there is no field of keys.
             data: bytes of the document.
             block: block of the document.
             offset: offset of the document in its file.
-            note: called with labels from which blanks are removed.
+            note: called with the kind of a note and an example: a label from which blanks are removed.
         """
         path = block.file.path
         origin = f"{key} in {path}"
@@ -155,7 +155,7 @@ class DocumentColumns:
             if missing_field is not None:
                 raise make_missing_field_error(missing_field, values)
         except DocumentError as error:
-            # The document's bytes have an offset in the file only if the file has them as they are.
+            # An offset in the document is one in the file only if the file holds the document's bytes unchanged.
             if block.is_addressed:
                 raise BadRecordError(path, str(error), offset + (error.offset or 0)) from None
             position_text = "" if error.offset is None else f" (byte {error.offset} of the document)"
@@ -234,6 +234,6 @@ def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]
     """Yield (key, bytes, offset in the file) of each document; the key is made from its place in the file."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
-    # The offset of a document that is a whole file is WHOLE_FILE, which is negative.
+    # A document that is a whole file begins at 0; its offset, WHOLE_FILE, is negative.
     for key, start, size, offset in zip(block.keys, *columns, strict=True):
         yield key, data[start : start + size], max(0, offset)

@@ -68,7 +68,7 @@ def list_first_names(path: str) -> list[str]:
 
 
 def list_ranges(path: str) -> Iterator[TextFiles]:
-    """Yield the files of an input in ranges, in order."""
+    """Yield the files of an input in ranges, in order; a file, or a pattern that is expanded folder by folder, is one range."""
     entry = storage_for(path).stat(path)
     if entry is not None and not entry.is_folder:
         yield TextFiles(path)

@@ -44,7 +44,7 @@ def divide_run(run: ListedPack, options: ConvertOptions) -> Iterator[ListedPack]
     rows = np.arange(len(run.starts))
     if options.shuffle:
         # A shuffled position depends on the seed and the low half of the key's digest, on neither unit nor first.
-        positions = options.order.positions(run.digests[:, 1], unit=0, first=0)
+        positions = options.order.positions(run.digests[:, 1], unit_index=0, first=0)
         rows = np.argsort(positions, kind="stable")
     for start in range(0, len(rows), PACK_REFERENCES):
         yield run.take(rows[start : start + PACK_REFERENCES])

@@ -62,7 +62,8 @@ class TextSource(PackSource):
         text: form and fields of documents.
         splits: splits that the names of the files stand for.
         columns: rules for classes and keys of documents.
-        note: called with columns that are not stored, folders that look like classes, and labels from which blanks are removed.
+        note: called with the kind of a note and an example: a column that is not stored, a folder that looks like a class, a
+            label from which blanks are removed, or a file that was recognised as rows or lines.
         range_bytes: target size of a part of a file, and of small files that are listed together.
         max_run_documents: number of documents from which a run ends.
         small_bytes: size of the smallest document that is not spooled.
@@ -187,9 +188,9 @@ class TextSource(PackSource):
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         """Yield the documents of a unit with classes and keys, in blocks of at most `max_run_documents`, each with its split."""
         for part, split in unit.parts:
-            skips = self.options.on_bad_record == SKIP
+            rejects_damage = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
-            for block in document_blocks(part, self.text, reject, self.note, skips=skips):
+            for block in document_blocks(part, self.text, reject, self.note, rejects_damage=rejects_damage):
                 for start in range(0, len(block.spans.sizes), self.max_run_documents):
                     spans = block.spans.take(slice(start, start + self.max_run_documents))
                     labelled_block = self.columns.add_columns(block._replace(spans=spans), reject, self.note)
@@ -199,7 +200,7 @@ class TextSource(PackSource):
     def _list_run(self, run: Sequence[_SplitBlock]) -> ListedPack:
         """Return the documents of a run as a pack of references.
 
-        It holds the bytes of documents that a file does not have as they are, and with a shuffle the bytes of small documents.
+        It holds the bytes of documents that no file holds unchanged and, with a shuffle, the bytes of small documents.
         """
         named_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]

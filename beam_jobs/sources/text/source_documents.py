@@ -209,7 +209,7 @@ class SourceDocuments(PackSource):
         )
 
     def _resolve_classes(self, reference: Reference) -> tuple[str, ...]:
-        """Return the class names of a document.
+        """Return the class names of a document; none if the source has no classes.
 
         Raises:
             BadRecordError: a label is unknown, or there is not exactly one label although each document has one class.

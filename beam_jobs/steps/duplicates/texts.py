@@ -1,6 +1,6 @@
 """Omission of documents with the same text.
 
-Documents are equal if the values of their text fields are, character by character: nothing is trimmed, folded or normalised, and
+Documents are equal if the values of their text fields are, character by character: nothing is trimmed, folded or normalized, and
 other fields do not count. Among equal documents the one with the smallest key is kept, whatever its split, so the result depends
 on the input alone, and no text is in two splits.
 """

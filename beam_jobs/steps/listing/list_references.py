@@ -116,7 +116,7 @@ class ListReferences(LimitedStep):
             yield from pack_references(references, order, unit_index)
             return
         listed = self._list_packs(source, unit_index, units, counts)
-        # The packs of a source with `has_own_packs` stay as they are; others are regrouped into packs of 4,096.
+        # The packs of a source with `has_own_packs` stay unchanged; others are regrouped into packs of 4,096.
         yield from listed if source.has_own_packs else repack(listed)
 
     def _list_packs(

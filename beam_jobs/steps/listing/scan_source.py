@@ -126,7 +126,7 @@ class _Scan(LimitedStep):
     def _scan_parts(
         self, indexed_parts: Sequence[tuple[int, SourcePart]], side_outputs: list[TaggedOutput]
     ) -> Iterator[tuple[int, int, SourcePart]]:
-        """Yield the scanned parts with their indices; append the side outputs, facts and groups of rows, to `side_outputs`."""
+        """Yield the scanned parts with their indices; append to `side_outputs` their facts, and keys of rows by group."""
         for part_index, part in indexed_parts:
             scan = self._source.scan(part_index, part)
             for index_in_part, scanned_part in enumerate(scan.parts()):
@@ -177,5 +177,5 @@ def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: ScanFact
     """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
     if repeats:
         # The first one by order, so that the message does not depend on the workers.
-        raise source.describe_repeat(Repeat(*min(repeats)), facts)
+        raise source.describe_repeat(min(repeats), facts)
     return InputCounts()

@@ -74,7 +74,11 @@ class FirstRecords(NamedTuple):
         return "raw" if set(FED_BY_LAYOUT["raw"]) <= array_names else _EXAMPLES
 
     def find_label(self, requested: str | None) -> str:
-        """Return the name of the feature that holds the class: `requested`, or else a usual one; UsageError if no record has it."""
+        """Return the name of the feature that holds the class: `requested` or, if it is None, the first usual one.
+
+        Raises:
+            UsageError: none of the first records has such a feature.
+        """
         if requested is not None:
             self.check_feature("--label", requested)
             return requested

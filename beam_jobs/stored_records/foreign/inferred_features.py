@@ -80,7 +80,7 @@ class ValueStatistics:
                 f"Feature {name!r}: record {other.key} has a label map of {other.dtype}, record {self.key} of {self.dtype}. Write"
                 " all maps with the same bits a pixel."
             )
-        # Statistics without a value, whose kind is empty, have no sizes to compare.
+        # Only statistics of values have sizes to join: their kind is not empty.
         if kind in (IMAGE, LABEL_MAP) and self.kind == other.kind:
             self.heights = min(self.heights[0], other.heights[0]), max(self.heights[1], other.heights[1])
             self.widths = min(self.widths[0], other.widths[0]), max(self.widths[1], other.widths[1])
@@ -196,7 +196,7 @@ def holds_image(values: Value) -> bool:
 
 
 def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of an image in one record, and the number of bytes that it takes as a tensor, 0 without a value.
+    """Return the statistics of an image in one record, and the number of bytes that it takes as a tensor; 0 if it has no value.
 
     Raises:
         ValueError: there are several values, or the value is neither JPEG nor PNG.
@@ -229,7 +229,7 @@ def _measure_image(name: str, values: Value, key: str) -> tuple[ValueStatistics,
 
 
 def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatistics, int]:
-    """Return the statistics of a label map in one record, and the number of bytes that it takes as a tensor, 0 without a value.
+    """Return the statistics of a label map in one record, and the number of bytes that it takes as a tensor; 0 if it has no value.
 
     Raises:
         ValueError: there are several values, or the value is not a grey PNG of 8 or 16 bits.

@@ -89,7 +89,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
 
 
 def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
-    """Return the JSON object in a metadata file of a folder; None without the file or an object, SourceError if it is not JSON."""
+    """Return the JSON object in a metadata file of a folder; None if it is missing or no object, SourceError if it is not JSON."""
     storage = storage_for(folder)
     entry = storage.stat(folder)
     path = storage.join(folder, name)
@@ -114,7 +114,7 @@ def _list_leaves(name: str, feature: Any, *, is_in_list: bool) -> Iterator[tuple
 
 
 def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
-    """Return the name of the label: the target of the supervised keys, or the only class of a record; None without a label."""
+    """Return the name of the label: the target of the supervised keys, or the only class of a record; None if there is neither."""
     classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["is_in_list"]]
     # The items are the input, the target and perhaps the weight.
     supervised_keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])

@@ -81,14 +81,14 @@ def find_line_blocks(
         limit: most bytes of a line; a longer one has no data.
         stop: offset from which on no line begins; None takes all.
         starts_inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
-        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty without cells.
+        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
     """
     # Offset of the line that is to be yielded next.
     line_offset = offset
     remaining = iter(chunks)
     if starts_inside:
         for chunk in remaining:
-            # 0 without LF: then the whole chunk is skipped.
+            # 0 if the chunk has no LF: then all of it is skipped.
             end = chunk.find(b"\n") + 1
             line_offset += end or len(chunk)
             if end:
@@ -135,7 +135,7 @@ def find_line_blocks_in_range(
         stop: byte after the range.
         limit: most bytes of a line; a longer one has no data.
         sizes: sizes of reads.
-        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty without cells.
+        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
     """
     # One byte earlier, so that a line that begins at `start` follows an LF.
     offset = max(start - 1, 0)
@@ -154,9 +154,9 @@ def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None, delimiter
     Args:
         data: whole lines, each with its LF.
         offset: offset of the data in the file.
-        limit: most bytes of a line; longer lines are yielded as they are, without removing a CR.
+        limit: most bytes of a line; longer lines are yielded unchanged: a CR is not removed.
         stop: offset from which on no line begins; None takes all.
-        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty without cells.
+        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
     """
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == _LF)

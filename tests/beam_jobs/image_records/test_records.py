@@ -284,7 +284,7 @@ def test_stores_images_arrays_and_bytes_or_rejects_them(
     np.testing.assert_array_equal(tf.io.decode_png(record["view"]), picture())
     np.testing.assert_array_equal(tf.io.decode_png(record["map"])[..., 0], CLASSES)
     assert (record["pixels"], record["parts"], record["grid"]) == (bytes(range(6)), [b"a", b""], [1, 2, 3, 4])
-    # The bytes of a file are stored as they are.
+    # The bytes of a file are stored unchanged.
     assert outcome.records["file"]["view"] == JPEG
     assert outcome.records.keys() == {"good", "file"}
     for number, (_, reason) in enumerate(UNFIT):

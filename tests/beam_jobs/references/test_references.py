@@ -193,7 +193,7 @@ def test_names_the_first_repeated_path_of_lists(dry_run: bool, tmp_path: Path) -
 
 
 def test_dedup_keeps_the_text_with_the_smallest_key(tmp_path: Path) -> None:
-    # Keys by their bytes. Nothing is normalised, and what cannot be read is no double of another.
+    # Keys by their bytes. Nothing is normalized, and what cannot be read is no double of another.
     texts = {"b": "x", "a": "x", "é": "x", "c": "yy", "B": "yy", "d": "é", "D": "e\u0301", "e": "É", "f": "é "}
     lines = [json.dumps({"id": key, "text": text}).encode() for key, text in texts.items()]
     lines += [b'{"id": "y", "text": "\xff"}', b'{"id": "z", "text": "\xff"}']

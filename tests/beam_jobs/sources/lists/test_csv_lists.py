@@ -47,7 +47,7 @@ def test_splits_rows_in_bulk_as_one_by_one(
 ) -> None:
     data, form = end.join(texts).encode(), CsvForm("a.csv", delimiter, is_raw)
     expected = rows_one_by_one(data, form)
-    found = read_csv_rows(pieces(data, places), form, COLUMNS, offset=0, line=0)
+    found = read_csv_rows(pieces(data, places), form, COLUMNS, offset=0, lines_before=0)
     while True:
         try:
             row = next(expected, None)
@@ -66,7 +66,7 @@ def test_reads_the_rows_that_the_csv_module_wrote(table: list[tuple[str, str]], 
     table = [(f"x{first}", second) for first, second in table]
     csv.writer(buffer, lineterminator=end).writerows([COLUMNS, *table])
     data = buffer.getvalue().encode()
-    rows = list(read_csv_rows(pieces(data, places), CsvForm("a.csv", ","), COLUMNS, offset=0, line=0))
+    rows = list(read_csv_rows(pieces(data, places), CsvForm("a.csv", ","), COLUMNS, offset=0, lines_before=0))
     assert [tuple(row.values.values()) for row in rows] == [COLUMNS, *table]
     assert [data[: row.end].decode().count("\n") for row in rows] == [row.line for row in rows]
     assert rows[-1].end == len(data)
@@ -90,4 +90,4 @@ def test_reading_the_header_takes_no_piece_after_its_row() -> None:
 )
 def test_errors_name_the_line(data: bytes, message: str) -> None:
     with pytest.raises(SourceError, match=message):
-        list(read_csv_rows([data], CsvForm("a.csv", ","), COLUMNS, offset=0, line=0))
+        list(read_csv_rows([data], CsvForm("a.csv", ","), COLUMNS, offset=0, lines_before=0))
