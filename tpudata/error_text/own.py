@@ -14,7 +14,7 @@ from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, T
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
-_CORRUPTION_MESSAGE = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
+_CORRUPTION_MESSAGE = re.compile(r"(?P<path>.*?) at byte (?P<offset>\d+): (?P<reason>.*)", re.DOTALL)
 
 
 def recover_own_error(error: BaseException) -> TpudataError | None:
@@ -55,7 +55,7 @@ def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
         return BadRecordError(message)
     match = _CORRUPTION_MESSAGE.fullmatch(message)
     if issubclass(error_class, CorruptionError) and match:
-        return CorruptionError(match[1], int(match[2]), match[3])
+        return CorruptionError(match["path"], int(match["offset"]), match["reason"])
     if issubclass(error_class, (BadRecordError, CorruptionError, MissingExtraError)):
         return TpudataError(message)
     return error_class(message)

@@ -158,9 +158,9 @@ class TPUConfig(NamedTupleMethods):
 
 def _parse_duration(duration: str) -> int:
     """Return the seconds of a positive time such as "30s", "5m" or "1h"; raise ValueError for other strings."""
-    match = re.fullmatch(r"([0-9]+)([smh])", duration)
-    if match is None or int(match[1]) == 0:
+    match = re.fullmatch(r"(?P<count>[0-9]+)(?P<unit>[smh])", duration)
+    if match is None or int(match["count"]) == 0:
         raise ValueError(
             f'TPUConfig(iterations_per_loop=...) must be a positive int or a time such as "30s", "5m" or "1h", got {duration!r}.'
         )
-    return int(match[1]) * _SECONDS_PER_UNIT[match[2]]
+    return int(match["count"]) * _SECONDS_PER_UNIT[match["unit"]]
