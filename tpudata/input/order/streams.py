@@ -97,10 +97,9 @@ class StreamOrder(TrainingOrder):
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
-            # The first epoch begins before the block, and may have none of the slot's later turns.
+            # The first epoch may begin before the block.
             begin = tf.maximum(first_turn, start_turn)
-            end = tf.maximum(begin, stop_turn)
-            spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, end)
+            spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, stop_turn)
             return tf.data.Dataset.from_tensor_slices(spans)
 
         epochs = tf.data.Dataset.range((start_turn * self.num_lanes + slot) // self.num_records, tf.int64.max)
