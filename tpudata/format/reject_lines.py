@@ -66,7 +66,7 @@ def list_reject_files(folder: str) -> list[str]:
 
 
 def scan_reject_lines(path: str) -> Iterator[RejectLine]:
-    """Yield every line of a file of rejected inputs, also damaged ones.
+    """Yield every line of a file of rejected inputs, including damaged ones.
 
     Raises:
         StorageError: the file cannot be read.

@@ -84,7 +84,7 @@ class HuggingFaceTokenizer:
         return np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, joined by the tokenizer's decoder; what its normaliser changed is not restored."""
+        """Return the text of ids, joined by the tokenizer's decoder; what its normalizer changed is not restored."""
         content = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
         try:
             text: str = self._tokenizer.decode(content, skip_special_tokens=False)

@@ -90,7 +90,7 @@ class SentencePieceTokenizer:
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, joined by the model; what its normaliser changed is not restored."""
+        """Return the text of ids, joined by the model; what its normalizer changed is not restored."""
         text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
 

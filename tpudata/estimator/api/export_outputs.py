@@ -53,7 +53,7 @@ class PredictOutput(ExportOutput):
 
 
 class ClassificationOutput(ExportOutput):
-    """Scores or names of classes, for TensorFlow Serving's Classify; its only input is the serialised Examples.
+    """Scores or names of classes, for TensorFlow Serving's Classify; its only input is the serialized Examples.
 
     Args:
         scores: floats [batch, classes], or None.
@@ -84,7 +84,7 @@ class ClassificationOutput(ExportOutput):
 
 
 class RegressionOutput(ExportOutput):
-    """Predicted values, for TensorFlow Serving's Regress; its only input is the serialised Examples.
+    """Predicted values, for TensorFlow Serving's Regress; its only input is the serialized Examples.
 
     Args:
         value: floats [batch].

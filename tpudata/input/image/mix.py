@@ -65,7 +65,7 @@ def mix_images(
     """Mix the images of a batch.
 
     Args:
-        images: the images, [B, height, width, channels], static except B: uint8, or floats, normalised or not. With CutMix also
+        images: the images, [B, height, width, channels], static except B: uint8, or floats, normalized or not. With CutMix also
             label maps: integers [B, height, width, 1].
         options: options of the mix.
         seed: int32 [2]: the same seed gives the same shares and rectangles.

@@ -85,8 +85,8 @@ class Tokens:
 
     @property
     def selection(self) -> dict[str, object]:
-        """The options that select what is read of a record and that the caller passed, by name."""
-        # `names` only renames what is read. None and False are the defaults.
+        """The options that affect what is read of a record and are switched on, by name."""
+        # None and False switch nothing on. `names` only renames.
         options = dataclasses.asdict(self).items()
         return {name: value for name, value in options if value is not None and value is not False and name != "names"}
 
