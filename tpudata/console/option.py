@@ -190,7 +190,7 @@ class Option:
         return next((word for word, choice in self.choices.items() if choice == value), value)
 
     def format_flag_value(self, value: Any) -> str:
-        """Return the word to pass with the flag so that the option has this value."""
+        """Return the word to pass with the flag so that the option has this value; UsageError for an int too large to convert."""
         parsed = self.to_flag(value)
         if isinstance(parsed, bool):
             return str(parsed).lower()

@@ -1,6 +1,6 @@
 """Errors of tpudata, recovered from what Beam or TensorFlow raised.
 
-Beam's runners and TensorFlow's datasets call this package, and pass its errors on as they are, as a cause, or only as lines of a
+Beam's runners and TensorFlow's datasets call this package, and pass its errors on unchanged, as a cause, or only as lines of a
 traceback.
 """
 
@@ -38,7 +38,7 @@ def find_own_cause(error: BaseException) -> TpudataError | None:
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error, then the error that it was raised from or during, and so on."""
-    # Errors may be each other's causes.
+    # Errors may be each other's causes, so stop at the first one seen before.
     seen_ids: set[int] = set()
     while error is not None and id(error) not in seen_ids:
         yield error

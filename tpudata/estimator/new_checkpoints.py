@@ -42,7 +42,7 @@ def evaluate_new_checkpoints(
         StorageError: the folder's list cannot be read.
     """
     find_next = _find_newest if newest_only else _find_oldest
-    # Callers may pass shorter times than the usual interval between two looks.
+    # Callers may pass shorter times than the usual interval between two looks, which then is the shortest of them.
     poll_seconds = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
     waiting_text = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
     evaluated_paths: set[str] = set()

@@ -87,7 +87,7 @@ class CallRewriter(Rewriter):
     def _rewrite_batch_and_drop_remainder(self, node: ast.Call, function: ast.Attribute) -> None:
         """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`.
 
-        Another `apply` is left as it is.
+        Another `apply` is left unchanged.
         """
         inner_call = node.args[0]
         if isinstance(inner_call, ast.Call) and self.find_path(inner_call.func) == (

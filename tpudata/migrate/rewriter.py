@@ -54,7 +54,7 @@ class Rewriter(abc.ABC):
         self.notes: list[tuple[int, str]] = list(plan.notes)
         self.modules: set[str] = set()
         self.old_keras_line: int | None = None
-        # Names and calls of guarded code stay as they are.
+        # Names and calls of guarded code stay unchanged.
         self.rewritten_ids = {id(node) for node in plan.guarded}
 
     @abc.abstractmethod

@@ -23,7 +23,7 @@ class SentencePieceTokenizer:
     """A SentencePiece model.
 
     The end of document is the model's own (`</s>`, as a rule), or the piece that `eos` names. Padding is the
-    model's padding id, or else its end of document, or else 0.
+    model's padding id; if it has none, the end of document; if it has neither, 0.
 
     Args:
         data: content of the model's file.

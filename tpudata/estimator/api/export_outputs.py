@@ -159,7 +159,7 @@ def check_export_outputs(export_outputs: Mapping[str, ExportOutput] | None, owne
 
 
 def name_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Tensors) -> dict[str, ExportOutput]:
-    """Return the outputs to export by signature name: the spec's export_outputs, or else its predictions.
+    """Return the outputs to export by signature name: the spec's export_outputs or, if there are none, its predictions.
 
     A single output is also the default signature.
     """

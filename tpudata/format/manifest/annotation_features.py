@@ -40,7 +40,7 @@ class ObjectTable:
 
     @property
     def box_columns(self) -> tuple[Feature, ...]:
-        """The feature of whole boxes, or else the four features of their edges (ymin, xmin, ymax, xmax); empty without boxes."""
+        """The feature of whole boxes or, if there is none, those of all four edges (ymin, xmin, ymax, xmax); otherwise empty."""
         features = {feature.name: feature for feature in self.columns}
         box_feature = features.get(self._join_name(_BOX))
         if box_feature is not None:

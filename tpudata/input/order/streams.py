@@ -142,7 +142,7 @@ class StreamOrder(TrainingOrder):
         # before the bound, and its first ones to the next: to read the first ones alone would fetch a whole block.
         is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
         begins = tf.sort(tf.concat([whole.begins, bounds], 0))
-        # With fewer records than lanes, some bounds are at the end.
+        # With fewer records than lanes, some bounds are at the end of the sequence, and get the last chunk.
         chunk = tf.minimum(count_up_to(whole.ends, begins), len(self.chunks.firsts) - 1)
         offset, size = begins - tf.gather(whole.begins, chunk), tf.gather(sizes, chunk)
         rotated_offset = tf.math.floormod(offset - tf.gather(head, chunk), size)

@@ -84,7 +84,7 @@ def find_imports(statement: ast.Import | ast.ImportFrom) -> dict[str, Binding]:
             path = find_module_path(alias.name)
             if path is not None:
                 imports[alias.asname] = Binding(path, alias.name, statement)
-        # `import tensorflow.keras` binds tensorflow. An import of a private module stays as it is.
+        # `import tensorflow.keras` binds tensorflow. An import of a private module stays unchanged.
         elif f"{alias.name}.".startswith("tensorflow.") and not f"{alias.name}.".startswith(_PRIVATE_MODULES):
             imports["tensorflow"] = Binding((), "tensorflow", statement)
     return imports

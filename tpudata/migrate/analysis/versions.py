@@ -77,7 +77,7 @@ def decide_versions(
 
 
 def _decide_version(versions: Mapping[str, Version], path: str, files_of_programs: Collection[str]) -> Version:
-    """Return the API of one file: its own if that is clear, or else the API that other files suggest.
+    """Return the API of one file: its own if that is clear, otherwise the API that other files suggest.
 
     Args:
         versions: the API that each file shows by itself, by its path.

@@ -236,7 +236,7 @@ def _describe_failure(error: BaseException | None) -> str:
 
 
 def _read_message(error: BaseException) -> str:
-    """Return the store's message in an error, or else the error as a string, on one line and without a full stop."""
+    """Return the store's message in an error or, if there is none, the error as a string: one line without a full stop."""
     return _shorten(str(getattr(error, "message", error))).rstrip(".")
 
 

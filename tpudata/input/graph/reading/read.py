@@ -23,7 +23,7 @@ _END_COLUMN = 3
 
 
 class RecordReader:
-    """Reader of ranges of a split's records, as they are stored.
+    """Reader of ranges of a split's records, as stored.
 
     Args:
         files: the files.

@@ -70,7 +70,7 @@ class StepPlan:
         if options.prepares_one_by_one:
             # With a transform, the record steps have already moved boxes and points, before they call it.
             return self._make_move_steps(is_batch=True) if options.transform is None else []
-        # Results of the user's parse are fed as they are.
+        # Results of the user's parse are fed unchanged.
         if options.parse is not None:
             return []
         return [*self._weight_steps, scale_batch(self.fields, options.images), self._feed_step]
