@@ -129,5 +129,5 @@ class CallRewriter(Rewriter):
 
 
 def _find_keyword(node: ast.Call, name: str) -> ast.expr | None:
-    """Return the value of a call's keyword argument, None without it."""
+    """Return the value of a call's keyword argument; None if it is not passed."""
     return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)

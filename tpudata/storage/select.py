@@ -31,7 +31,7 @@ _LOCAL = LocalStorage()
 
 
 def storage_for(path: str) -> Storage:
-    """Return the storage of a path.
+    """Return the storage of a path; a path without `://` is local.
 
     Raises:
         MissingExtraError: the storage's client, or fsspec for a scheme that may be fsspec's, is not installed.

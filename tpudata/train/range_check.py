@@ -29,7 +29,7 @@ class ValueRange:
         feature: name of the feature.
         is_label: whether the feature is fed as the label, rather than in the features under its name.
         first, last: the least and the largest value.
-        ignored: a value that the model ignores, so that it may be outside the range; None without one.
+        ignored: a value that the model ignores, so that it may be outside the range; None if there is none.
         source: dataset and split, for errors.
         model: the model and the parameters that decide the range, for errors.
         fix: advice for a value outside the range.

@@ -103,7 +103,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     """Return the values that the file of --config sets, by name with underscores; the rehearsal checks them fully.
 
     Args:
-        path: path of the file; None without one.
+        path: path of the file; None if there is none.
 
     Returns:
         The values; empty without a file, or if it is not a mapping.

@@ -95,7 +95,7 @@ def _join_version(version: Sequence[int]) -> str:
 
 
 def _find_updates(module: ir.Module) -> dict[int, int]:
-    """Return, for results that are new values of arguments, the index of the argument by the index of the result."""
+    """Return, for results that are new values of arguments, the index of the argument by the result's; empty if there are none."""
     attributes = module.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}

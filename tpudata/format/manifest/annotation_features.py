@@ -68,7 +68,10 @@ class ObjectTable:
         return max(count_entries(feature, example.get(feature.name, ())) for feature in self.columns)
 
     def boxes(self, example: Mapping[str, Value]) -> list[Box]:
-        """Return the boxes of a record: ymin, xmin, ymax and xmax of each. Values must be floats, and lists equally long."""
+        """Return the boxes of a record: ymin, xmin, ymax and xmax of each; empty without `box_columns`.
+
+        Values must be floats, and lists equally long.
+        """
         columns = [_convert_to_numbers(feature, example.get(feature.name, ())) for feature in self.box_columns]
         if not columns:
             return []

@@ -45,7 +45,7 @@ class StepPlan:
 
     @property
     def parse_steps(self) -> list[Step]:
-        """The step that parses a batch of serialized records with the user's `parse`; empty without one. AutoGraph converts it."""
+        """The step that parses serialized records with the user's `parse`, which AutoGraph converts; empty if there is none."""
         return [] if self.options.parse is None else [parse_records(self.options.parse)]
 
     @property

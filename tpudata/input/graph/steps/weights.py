@@ -69,7 +69,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
-        field: the weight of records; None without one.
+        field: the weight of records; None if they have none.
         has_targets: whether targets are next tokens, whose weights are among the features.
     """
 
