@@ -39,6 +39,8 @@ MAKERS = {
     "_describe_denial": "StorageUnavailableError",
     "SkippedRecords": "Defect",
 }
+# The functions of MAKERS whose arguments are the reason and the fix of one message.
+REASON_AND_FIX = {"_describe_denial"}
 
 
 class Check(NamedTuple):
@@ -215,8 +217,11 @@ def _find_messages(path: Path, public_constants: Mapping[str, str]) -> Iterator[
         # Outside of beam_jobs, `error` is a method of loggers and of other objects.
         if name == "error" and "beam_jobs" not in path.parts:
             continue
-        for argument in (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "reason")):
-            text = " ".join(_format_literal(argument, constants).split())
+        arguments = (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "reason"))
+        argument_texts = [" ".join(_format_literal(argument, constants).split()) for argument in arguments]
+        if name in REASON_AND_FIX:
+            argument_texts = [". ".join(filter(None, argument_texts))]
+        for text in argument_texts:
             if _has_words(text):
                 problem, fix = _split_fix(text)
                 yield Message(problem, fix, MAKERS.get(name, name))

@@ -54,7 +54,7 @@ def find_declared_names(api: str) -> Iterator[str]:
 
 
 def find_attribute(module: Any, name: str) -> Any:
-    """Return the attribute of a module with a dotted name, None without it."""
+    """Return the attribute of a module with a dotted name; None if there is none."""
     value = module
     for part in name.split("."):
         try:

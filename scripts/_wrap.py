@@ -2,7 +2,7 @@
 
     .venv/bin/python scripts/_wrap.py docs/feed/*.md
 
-Code, tables, headings, images, HTML and directives are kept as they are.
+Code, tables, headings, images, HTML and directives are kept unchanged.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ import re
 
 from tpudata.installation import install_command
 
-_SOURCE_AND_OFFSET = re.compile(r"(.*) at byte (\d+)", re.DOTALL)
+_SOURCE_AND_OFFSET = re.compile(r"(?P<source>.*) at byte (?P<offset>\d+)", re.DOTALL)
 
 
 class TpudataError(Exception):
@@ -90,7 +90,7 @@ class BadRecordError(SourceError):
             message = source
             source, _, reason = message.partition(": rejected: ")
             if match := _SOURCE_AND_OFFSET.fullmatch(source):
-                source, offset = match[1], int(match[2])
+                source, offset = match["source"], int(match["offset"])
         else:
             message = f"{source if offset is None else f'{source} at byte {offset}'}: rejected: {reason}"
         super().__init__(message)

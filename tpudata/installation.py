@@ -25,7 +25,9 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def install_command(extra: str = "") -> str:
-    """Return the shell command that installs an extra here, such as `pip install -e '/home/me/tpudata[text]'`.
+    """Return how to install tpudata with an extra here, such as `pip install -e '/home/me/tpudata[text]'`, for a message.
+
+    It is a pip command, or one with words after it if the origin of this installation is unknown.
 
     Args:
         extra: name of an extra of setup.py; empty for tpudata alone.
@@ -52,7 +54,7 @@ def install_command(extra: str = "") -> str:
     if url:
         # A folder, a wheel or a repository, here or on a server.
         return f"pip install {shlex.quote(f'{_NAME}{extra_suffix} @ {url}')}"
-    # An installation from an index or a folder of wheels does not record its origin, so name the packages of the extra themselves.
+    # An index (a private one) or a folder of wheels is not recorded as the origin, so name the packages of the extra themselves.
     marker = f'extra == "{extra}"'
     packages = [
         requirement.partition(";")[0].strip()

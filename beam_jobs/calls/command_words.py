@@ -80,7 +80,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
         option = options.get(keyword)
         # The flag may invert the option or have words in place of True and False; without a value it stands for `true`.
         if option is not None and option.translates_booleans:
-            return f"{keyword}={(value or 'true') == option.format_value(True)}"
+            return f"{keyword}={(value or 'true') == option.format_flag_value(True)}"
         # "argument --x: ..." names the switch, and does not say that it was passed.
         if flag in switches and not text[: match.start()].endswith("argument "):
             return f"{keyword}={value in (None, 'true')}"
@@ -97,13 +97,13 @@ def _list_texts(option: Option, value: Any) -> list[str]:
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
         texts = [
-            f"{_check_key(option, key)}{option.separator}{option.format_value(element)}"
+            f"{_check_key(option, key)}{option.separator}{option.format_flag_value(element)}"
             for key, element in value.items()
         ]
     elif isinstance(value, (list, tuple, set, frozenset)):
-        texts = [option.format_value(element) for element in value]
+        texts = [option.format_flag_value(element) for element in value]
     else:
-        return [option.format_value(value)]
+        return [option.format_flag_value(value)]
     if option.collect is not None:
         # A flag that collects is passed once for each item; other flags take all items in one value.
         return texts

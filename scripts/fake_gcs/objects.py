@@ -318,7 +318,7 @@ def check_preconditions(current: Object | None, query: Mapping[str, str]) -> Non
     """Reject a query with a precondition that does not hold.
 
     Args:
-        current: the current generation of the object; None without one, whose generation is 0.
+        current: the current generation of the object; None if there is no object, which counts as generation 0.
         query: the query.
     """
     # The store does not count changes of metadata: the metageneration of every object is 1.

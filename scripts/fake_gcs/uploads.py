@@ -13,7 +13,7 @@ import google_crc32c
 from scripts.fake_gcs.objects import PART_BYTES, Objects, RejectedError, Upload
 from scripts.fake_gcs.requests import Answer, Request, make_json_answer
 
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (?:(?P<first>\d+)-\d+|\*)/(?P<total>\d+|\*)")
 _HASH = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
 _NO_UPLOAD = "there is no such upload (any more)"
 
@@ -60,7 +60,7 @@ def asks_for_status(request: Request) -> bool:
     """Return whether a request for an upload only asks for the size that was received."""
     match = _CONTENT_RANGE.fullmatch(request.headers.get("content-range", ""))
     # `bytes */TOTAL` asks for the size, except that `bytes */0` sends the end of an empty object.
-    return match is not None and match[1] is None and match[3] != "0"
+    return match is not None and match["first"] is None and match["total"] != "0"
 
 
 def continue_upload(store: Objects, request: Request) -> Answer:
@@ -78,7 +78,7 @@ def continue_upload(store: Objects, request: Request) -> Answer:
     if header and match is None:
         raise RejectedError(400, f"Content-Range: {header}")
     # Without the header, the body is the whole object. The total is * until the last part.
-    first, _, total = match.groups() if match else ("0", "", str(len(request.body)))
+    first, total = match.group("first", "total") if match else ("0", str(len(request.body)))
     if first is not None:
         _add_part(upload, request, int(first), is_last=total != "*")
     if not request.is_cut and total != "*" and len(upload.data) == int(total):

@@ -192,26 +192,26 @@ def update_ops_unused(m):
 
 
 def batch_norm_unused(m):
-    """Normalise the features, and leave the updates of the moving averages to nobody."""
+    """Normalize the features, and leave the updates of the moving averages to nobody."""
     out = layers().batch_normalization(m.features["x"], training=m.trains, momentum=0.5)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out))
 
 
 def batch_norm_in_train_op(m):
-    """Normalise the features, and update the moving averages in the train_op."""
+    """Normalize the features, and update the moving averages in the train_op."""
     out = layers().batch_normalization(m.features["x"], training=m.trains, momentum=0.5)
     updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out), after=tf.group(updates))
 
 
 def keras_batch_norm_unused(m):
-    """Normalise the features with Keras's layer, and leave the updates of the moving averages to nobody."""
+    """Normalize the features with Keras's layer, and leave the updates of the moving averages to nobody."""
     out = keras().layers.BatchNormalization(momentum=0.5)(m.features["x"], training=m.trains)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out))
 
 
 def keras_batch_norm_in_train_op(m):
-    """Normalise the features with Keras's layer, and update the moving averages in the train_op."""
+    """Normalize the features with Keras's layer, and update the moving averages in the train_op."""
     layer = keras().layers.BatchNormalization(momentum=0.5)
     out = layer(m.features["x"], training=m.trains)
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(out), after=tf.group(layer.updates))

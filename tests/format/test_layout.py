@@ -50,7 +50,7 @@ def test_builds_and_parses_names_of_compressed_shards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("compression", "present", "suffix"),
+    ("compression", "existing_names", "suffix"),
     [
         (None, [], ".tfrecord"),
         (None, ["train-00000-of-00001.tfrecord.gz"], ".tfrecord"),
@@ -59,8 +59,10 @@ def test_builds_and_parses_names_of_compressed_shards() -> None:
         ("gzip", ["manifest.json", "train-00000-of-00001.tfrecord"], ".tfrecord"),
     ],
 )
-def test_names_new_shards_like_those_in_the_folder(compression: str | None, present: list[str], suffix: str) -> None:
-    assert shard_suffix(compression, present) == suffix
+def test_names_new_shards_like_those_in_the_folder(
+    compression: str | None, existing_names: list[str], suffix: str
+) -> None:
+    assert shard_suffix(compression, existing_names) == suffix
 
 
 @pytest.mark.parametrize(

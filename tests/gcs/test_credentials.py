@@ -82,6 +82,11 @@ def test_anonymous_access_requests_no_token(described: FakeGcs, monkeypatch: pyt
     with pytest.raises(StorageError, match=rf"gs://data/a .*401.*{ANONYMOUS} disables credentials"):
         GcsStorage().read("gs://data/a")
     described.needs_token = False
+    described.bucket("secret")
+    described.denied.add("secret")
+    words = rf"no permission \(403\), and {ANONYMOUS} disables credentials\. Unset it\. The store says: "
+    with pytest.raises(StorageError, match=words):
+        GcsStorage().read("gs://secret/a")
     assert GcsStorage().read("gs://data/a") == b"data"
     # This client has no token; late requests of the previous test may have one.
     assert described.requests["token"] == 0

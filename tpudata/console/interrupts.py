@@ -36,7 +36,7 @@ def set_owns_process(*, is_owned: bool) -> None:
 
 def end_on_interrupt() -> None:
     """Let Ctrl-C end this process immediately from now on, unless the program handles it. Commands call this first."""
-    if is_default_or_ours(signal.getsignal(signal.SIGINT)):
+    if is_before_interrupt(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, _end)
 
 
@@ -69,8 +69,8 @@ def interruptible_loading() -> Iterator[None]:
         yield
 
 
-def is_default_or_ours(handler: object) -> bool:
-    """Return whether a handler of SIGINT is Python's default, or one that this module sets before a first Ctrl-C."""
+def is_before_interrupt(handler: object) -> bool:
+    """Return whether a handler of SIGINT is one from before a first Ctrl-C: Python's default, or one that this module sets."""
     return handler in (signal.default_int_handler, _end, _raise_once)
 
 
@@ -83,15 +83,16 @@ def was_interrupted() -> bool:
 def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
     """Handle SIGINT with `handler` while the context lasts, unless a foreign handler is installed."""
     outer_handler = signal.getsignal(signal.SIGINT)
-    if not is_default_or_ours(outer_handler):
+    if not is_before_interrupt(outer_handler):
         yield
         return
     signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
     try:
         yield
     finally:
-        # After an interrupt, `_end_silently` stays: the outer handler would turn a second Ctrl-C into a traceback.
-        if is_default_or_ours(signal.getsignal(signal.SIGINT)):
+        # After an interrupt the handler is `_end_silently`, which is kept: the outer one would answer a second Ctrl-C with a
+        # traceback.
+        if is_before_interrupt(signal.getsignal(signal.SIGINT)):
             signal.signal(signal.SIGINT, outer_handler)
 
 

@@ -189,13 +189,14 @@ class Option:
             return not value
         return next((word for word, choice in self.choices.items() if choice == value), value)
 
-    def format_value(self, value: Any) -> str:
-        """Return the word to pass with the flag so that the option has this value."""
+    def format_flag_value(self, value: Any) -> str:
+        """Return the word to pass with the flag so that the option has this value; UsageError for an int too large to convert."""
         parsed = self.to_flag(value)
         if isinstance(parsed, bool):
             return str(parsed).lower()
         try:
             return os.fspath(parsed) if isinstance(parsed, os.PathLike) else str(parsed)
+        # Python converts no int of more than 4,300 digits to a string.
         except ValueError:
             raise UsageError(f"{self.name}: too large (got {format_value(parsed)}). Pass another value.") from None
 

@@ -14,19 +14,21 @@ DATASET_NAME = re.compile(r"passed to tpudata_(\w+) transformation")
 DAMAGED_RECORD = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 DAMAGED_BLOCK = re.compile(r"inflate\(\) failed|Reading from zlib|incorrect data check|invalid \w+|unexpected end of")
 SHORT_FILE = re.compile(r"A file has fewer records than its index says|Excluding the header|Dataset was empty")
-UNREADABLE_FILE = re.compile(r"transformation with iterator: \S+: ([^\n]+?); ([A-Z][^\n\[]+)")
-GCS_FAILURE = re.compile(r": (Error executing an HTTP request: [^\n]*)\n\s*when reading (gs://[^\n]+)")
+UNREADABLE_FILE = re.compile(r"transformation with iterator: \S+: (?P<path>[^\n]+?); (?P<reason>[A-Z][^\n\[]+)")
+GCS_FAILURE = re.compile(
+    r": (?P<reason>Error executing an HTTP request: [^\n]*)\n\s*when reading (?P<path>gs://[^\n]+)"
+)
 
 # The parser of Examples: a record that is not an Example, and Examples whose features differ from the schema.
 NO_EXAMPLE = re.compile("Could not parse example input")
-_KEY = r"Name: <unknown>, Key: ([^\n]*?), Index: \d+\. +"
+_KEY = r"Name: <unknown>, Key: (?P<name>[^\n]*?), Index: \d+\. +"
 ABSENT_FEATURE = re.compile(
     r"Name: <unknown>, Feature: ([^\n]*?) \(data type: \w+\) is required but could not be found"
 )
 OTHER_COUNT = re.compile(
-    _KEY + r"Number of \w+ values != expected\. +Values size: (\d+) but output shape: (\[[^\n\]]*\])"
+    _KEY + r"Number of \w+ values != expected\. +Values size: (?P<count>\d+) but output shape: (?P<shape>\[[^\n\]]*\])"
 )
-OTHER_KIND = re.compile(_KEY + r"Data types don't match\.[^\n]*?xpected type: (\w+)")
+OTHER_KIND = re.compile(_KEY + r"Data types don't match\.[^\n]*?xpected type: (?P<type>\w+)")
 OTHER_VALUES = re.compile(_KEY + "Can't parse serialized Example")
 
 # Decoders of images, and the check of a decoded one's shape.
@@ -35,12 +37,14 @@ NO_IMAGE = re.compile(
     r"|Failed to decode WebP)[^\n\[{]*"
 )
 OTHER_IMAGE_SHAPE = re.compile(
-    r"Shape of tensor \S*Decode(?:Image|Png)\S* (\[\S*\]) is not compatible with expected shape (\[\S*\])"
+    r"Shape of tensor \S*Decode(?:Image|Png)\S* (?P<shape>\[\S*\]) is not compatible with expected shape (?P<expected>\[\S*\])"
 )
 
 # Messages of the reader's own checks in its graph: in `tpudata.input.decode.parse`, and in
 # `tpudata.input.graph.pipelines.service` on the streams of a tf.data service.
-CHECKED_BYTES = re.compile(r"\[Feature ([^\n]*?): a record (does not have the (\d+) bytes of [^\n]*? values)\.")
+CHECKED_BYTES = re.compile(
+    r"\[Feature (?P<name>[^\n]*?): a record (?P<fault>does not have the (?P<size>\d+) bytes of [^\n]*? values)\."
+)
 CHECKED_VALUE = re.compile(
     r"\[(Feature [^\n]*?: a (?:value does not fit|record is|record has|label map|mask) [^\n]*?\.)\]"
 )
@@ -53,7 +57,9 @@ EAGER_CAPTURE = re.compile("capture an EagerTensor")
 NEW_VARIABLE = re.compile("only supports singleton tf.Variables")
 
 # A loss of sparse labels.
-LABEL_OUTSIDE = re.compile(r"Received a label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
+LABEL_OUTSIDE = re.compile(
+    r"Received a label value of (?P<label>-?\d+) which is outside the valid range of \[0, (?P<end>\d+)\)"
+)
 
 # XLA: an operation without a compiled form by its type and place, and three mistakes.
 NO_KERNEL = re.compile(r"(\w+) \(No registered '\w+' OpKernel[^{]*(?:\{\{function_node [^}]+\}\})?(\{\{node [^}]+\}\})")

@@ -1,6 +1,6 @@
 """Errors of tpudata, recovered from what Beam or TensorFlow raised.
 
-Beam's runners and TensorFlow's datasets call this package, and pass its errors on as they are, as a cause, or only as lines of a
+Beam's runners and TensorFlow's datasets call this package, and pass its errors on unchanged, as a cause, or only as lines of a
 traceback.
 """
 
@@ -14,7 +14,7 @@ from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, T
 
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
-_CORRUPTION_MESSAGE = re.compile(r"(.*?) at byte (\d+): (.*)", re.DOTALL)
+_CORRUPTION_MESSAGE = re.compile(r"(?P<path>.*?) at byte (?P<offset>\d+): (?P<reason>.*)", re.DOTALL)
 
 
 def recover_own_error(error: BaseException) -> TpudataError | None:
@@ -38,7 +38,7 @@ def find_own_cause(error: BaseException) -> TpudataError | None:
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an error, then the error that it was raised from or during, and so on."""
-    # Errors may be each other's causes.
+    # Errors may be each other's causes, so stop at the first one seen before.
     seen_ids: set[int] = set()
     while error is not None and id(error) not in seen_ids:
         yield error
@@ -55,7 +55,7 @@ def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
         return BadRecordError(message)
     match = _CORRUPTION_MESSAGE.fullmatch(message)
     if issubclass(error_class, CorruptionError) and match:
-        return CorruptionError(match[1], int(match[2]), match[3])
+        return CorruptionError(match["path"], int(match["offset"]), match["reason"])
     if issubclass(error_class, (BadRecordError, CorruptionError, MissingExtraError)):
         return TpudataError(message)
     return error_class(message)

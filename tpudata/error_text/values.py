@@ -1,4 +1,4 @@
-"""Values as parts of a message, with integers of more than 4,300 digits, of which Python makes no text."""
+"""Values as parts of a message, with integers of more than 4,300 digits, which Python does not convert to strings."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def evaluate_new_checkpoints(
         StorageError: the folder's list cannot be read.
     """
     find_next = _find_newest if newest_only else _find_oldest
-    # Callers may pass shorter times than the usual interval between two looks.
+    # Callers may pass shorter times than the usual interval between two looks, which then is the shortest of them.
     poll_seconds = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
     waiting_text = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
     evaluated_paths: set[str] = set()
@@ -73,13 +73,13 @@ def evaluate_new_checkpoints(
 
 
 def _find_newest(model_dir: str, evaluated_paths: set[str]) -> str | None:
-    """Return the path of the newest checkpoint; None without one, or if it is among `evaluated_paths`."""
+    """Return the path of the newest checkpoint; None if there is none, or if it is among `evaluated_paths`."""
     newest = checkpoints.find_latest(model_dir)
     return None if newest is None or newest.prefix in evaluated_paths else newest.prefix
 
 
 def _find_oldest(model_dir: str, evaluated_paths: set[str]) -> str | None:
-    """Return the path of the oldest checkpoint that is not among `evaluated_paths`; None without one."""
+    """Return the path of the oldest checkpoint that is not among `evaluated_paths`; None if there is none."""
     new_paths = (path for path in checkpoints.list_recorded(model_dir) if path not in evaluated_paths)
     # Training may have removed an old checkpoint by now.
     return next((path for path in new_paths if _exists(path)), None)

@@ -31,7 +31,7 @@ SHARD_SUFFIXES = (PLAIN_SUFFIX, GZIP_SUFFIX)
 _SPLIT = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Shards are numbered with seven digits at most, so that a loop over the numbers of a damaged name ends soon.
 MAX_SHARDS = 10_000_000
-_SHARD = re.compile(rf"{_SPLIT}-([0-9]{{5,7}})-of-([0-9]{{5,7}})(\.tfrecord(?:\.gz)?)")
+_SHARD = re.compile(rf"{_SPLIT}-(?P<number>[0-9]{{5,7}})-of-(?P<count>[0-9]{{5,7}})(?P<suffix>\.tfrecord(?:\.gz)?)")
 # A conversion allows no dash in the name of a split, so this is never part of a split's name.
 _APPEND = re.compile(r"-a([0-9]{3,})$")
 _LISTING_REJECTS = re.compile(r"listing-[0-9a-f]+\.jsonl")
@@ -49,18 +49,18 @@ def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) 
     return f"{split}-{number:05d}-of-{count:05d}{suffix}"
 
 
-def shard_suffix(compression: str | None, present: Iterable[str] = ()) -> str:
+def shard_suffix(compression: str | None, existing_names: Iterable[str] = ()) -> str:
     """Return the ending of the names of a dataset's shards, which is the same for all.
 
     Args:
         compression: compression of the shards, None or "gzip".
-        present: names of files in the folder. Further compressed shards get the ending of the existing ones, which in earlier
-            versions was `.tfrecord`.
+        existing_names: names of files in the folder. Further compressed shards get the ending of the existing ones, which in
+            earlier versions was `.tfrecord`.
     """
     if compression is None:
         return PLAIN_SUFFIX
-    match = next(filter(None, map(_SHARD.fullmatch, present)), None)
-    return GZIP_SUFFIX if match is None else match[3]
+    match = next(filter(None, map(_SHARD.fullmatch, existing_names)), None)
+    return GZIP_SUFFIX if match is None else match["suffix"]
 
 
 def shard_stem(shard: str) -> str:
@@ -98,7 +98,7 @@ def is_split_name(name: str) -> bool:
 def is_shard_name(name: str) -> bool:
     """Return whether `shard_name` can return this name, with 5 to 7 digits a number; False for any path into another folder."""
     match = _SHARD.fullmatch(name)
-    return match is not None and int(match[1]) < int(match[2])
+    return match is not None and int(match["number"]) < int(match["count"])
 
 
 def is_listing_rejects(name: str) -> bool:

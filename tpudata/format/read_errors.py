@@ -112,9 +112,10 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
         )
     shape_match = patterns.OTHER_IMAGE_SHAPE.search(message)
     if shape_match is not None:
+        shape, expected_shape = shape_match["shape"], shape_match["expected"]
         shape_hint = " In features= of files without a manifest, None stands for what varies, with images=tpudata.Images(size=...)."
         return FeatureError(
-            f"an encoded image is {shape_match[1]}, and its feature says {shape_match[2]}. Convert the dataset again."
+            f"an encoded image is {shape}, and its feature says {expected_shape}. Convert the dataset again."
             f"{shape_hint if may_be_plain else ''}"
         )
     value_match = patterns.CHECKED_VALUE.search(message)
@@ -128,28 +129,28 @@ def _find_odd_feature(message: str) -> _OddFeature | None:
         return _OddFeature(match[1], "is not in the record", lambda values: not values)
     match = patterns.OTHER_KIND.search(message)
     if match is not None:
-        value_type = _TYPES[match[2]]
+        value_type = _TYPES[match["type"]]
         return _OddFeature(
-            match[1],
+            match["name"],
             "has values of another kind",
             lambda values: any(type(value) is not value_type for value in values or ()),
         )
     match = patterns.OTHER_VALUES.search(message)
     if match is not None:
-        return _OddFeature(match[1], "has another number of values", None)
+        return _OddFeature(match["name"], "has another number of values", None)
     match = patterns.OTHER_COUNT.search(message)
     if match is not None:
-        count = int(match[2])
-        fault = f"has {count_text(count, 'value')}, and not those of shape {match[3]}"
-        return _OddFeature(match[1], fault, lambda values: values is not None and len(values) == count)
+        count = int(match["count"])
+        fault = f"has {count_text(count, 'value')}, and not those of shape {match['shape']}"
+        return _OddFeature(match["name"], fault, lambda values: values is not None and len(values) == count)
     # The message of the reader's own check: the feature, the fault, and the expected number of bytes in it.
     match = patterns.CHECKED_BYTES.search(message)
     if match is None:
         return None
-    size = int(match[3])
+    size = int(match["size"])
     return _OddFeature(
-        match[1],
-        match[2],
+        match["name"],
+        match["fault"],
         lambda values: any(isinstance(value, bytes) and len(value) != size for value in values or ()),
     )
 
@@ -172,14 +173,14 @@ def find_file_error(message: str) -> TpudataError | None:
         return _find_record_damage(paths, split, int(record_match[1]))
     gcs_failure = patterns.GCS_FAILURE.search(message)
     if gcs_failure is not None:
-        reason, path = gcs_failure[1], gcs_failure[2]
+        reason, path = gcs_failure["reason"], gcs_failure["path"]
         fix = "Check the network and the credentials."
         if "requester pays" in reason:
             fix = "Set GCS_ADDITIONAL_REQUEST_HEADER='x-goog-user-project: PROJECT' before TensorFlow is imported."
         return StorageError(f"{path} could not be read: {reason}. {fix}")
     file_match = patterns.UNREADABLE_FILE.search(message)
     if file_match is not None:
-        path, reason = file_match[1], file_match[2].strip()
+        path, reason = file_match["path"], file_match["reason"].strip()
         if reason in _ERROR_NUMBERS:
             return make_storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it exists and may be read.")

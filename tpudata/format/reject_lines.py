@@ -50,7 +50,7 @@ class RejectLine(NamedTuple):
 
 
 def list_reject_files(folder: str) -> list[str]:
-    """Return the paths of the files in a dataset's rejects/, without hidden files and folders; empty without rejects/.
+    """Return the paths of the files in a dataset's rejects/, without hidden files and folders; empty if there is no rejects/.
 
     Args:
         folder: the dataset's folder.
@@ -66,7 +66,7 @@ def list_reject_files(folder: str) -> list[str]:
 
 
 def scan_reject_lines(path: str) -> Iterator[RejectLine]:
-    """Yield every line of a file of rejected inputs, also damaged ones.
+    """Yield every line of a file of rejected inputs, including damaged ones.
 
     Raises:
         StorageError: the file cannot be read.

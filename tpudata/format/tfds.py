@@ -155,7 +155,7 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
     if offset > _MAX_UNUSED_LABELS:
         return None
     unused_names = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
-    # Class names are kept as they are, so the names of the unused labels are changed while one of them equals a class name.
+    # Class names are kept unchanged, so the names of the unused labels are changed while one of them equals a class name.
     while {*unused_names} & {*labels}:
         unused_names = [f"{name}_" for name in unused_names]
     names = [*unused_names, *labels]

@@ -225,7 +225,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
         else:
             # The standard allows no other marker before the pixels, but decoders accept DNL.
             is_regular = is_regular and marker == _DNL
-        # A length counts its two bytes, so a smaller one is damaged.
+        # A length counts its own two bytes, so a smaller one is damaged: continue after these bytes.
         position += 2 + max(length, 2)
     if frame is None or position < 0 or position + 4 > end:
         raise ValueError(f"JPEG cut inside its header ({end} bytes)")

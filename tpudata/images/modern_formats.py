@@ -118,7 +118,7 @@ def _iterate_boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _find_codestream(data: bytes) -> int:
-    """Return the offset of a JPEG 2000's codestream: after the head of its box (ITU-T T.800, I.4), 0 without a box.
+    """Return the offset of a JPEG 2000's codestream: after the head of its box (ITU-T T.800, I.4); 0 if no box has it.
 
     Decoders ignore the size of that box, so it is not checked.
     """

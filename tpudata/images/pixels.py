@@ -210,7 +210,7 @@ def is_animated(data: bytes, image_format: str) -> bool:
 
 
 def find_exif_orientation(image: Image.Image, image_format: str) -> int:
-    """Return the Exif orientation that is still to be applied to an opened image that is neither JPEG nor PNG."""
+    """Return the Exif orientation still to be applied to an opened image that is neither JPEG nor PNG; upright if there is none."""
     # Pillow turns a TIFF, and libheif a HEIC; GIF, BMP, PPM and JPEG 2000 have no orientation.
     if image_format not in (WEBP, AVIF):
         return UPRIGHT

@@ -172,7 +172,7 @@ def _find_axis(mesh: Mesh, axis: str | None) -> str:
 
 
 def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
-    """Return the mesh axes that divide the rows by the spec of a NamedSharding.
+    """Return the mesh axes that divide the rows by the spec of a NamedSharding; empty if none does.
 
     Raises:
         UsageError: the spec also divides other axes, or `axis` is passed.

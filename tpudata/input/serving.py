@@ -31,7 +31,7 @@ class ServingTensors:
     """Tensors of a graph from n records to n rows of features; feeding a later one makes the earlier ones unnecessary.
 
     Attributes:
-        examples: a placeholder, string [n]: serialised `tf.train.Example`s with the dataset's features; labels are not needed.
+        examples: a placeholder, string [n]: serialized `tf.train.Example`s with the dataset's features; labels are not needed.
         encoded_images: string [n], the images as files, such as JPEG or PNG; None unless a model is fed one image alone, with 1, 3
             or 4 channels.
         features: features of prediction, by name.

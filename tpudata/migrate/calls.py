@@ -87,7 +87,7 @@ class CallRewriter(Rewriter):
     def _rewrite_batch_and_drop_remainder(self, node: ast.Call, function: ast.Attribute) -> None:
         """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`.
 
-        Another `apply` is left as it is.
+        Another `apply` is left unchanged.
         """
         inner_call = node.args[0]
         if isinstance(inner_call, ast.Call) and self.find_path(inner_call.func) == (
@@ -129,5 +129,5 @@ class CallRewriter(Rewriter):
 
 
 def _find_keyword(node: ast.Call, name: str) -> ast.expr | None:
-    """Return the value of a call's keyword argument, None without it."""
+    """Return the value of a call's keyword argument; None if it is not passed."""
     return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)

@@ -50,22 +50,22 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
         imported_plan = plans_by_module.get(module.rpartition(".")[2])
         if is_star:
             names = _find_star_names(line, plan, imported_plan) & loaded_names
-            verb = f"`from {module} import *` {'may bind' if imported_plan is None else 'binds'}"
+            clause = f"`from {module} import *` {'may bind' if imported_plan is None else 'binds'}"
         else:
             known_names = set() if imported_plan is None else imported_plan.bindings.keys()
             # Programs usually import TensorFlow as tf.
             names = {alias.asname or alias.name for alias in node.names} & {"tf", *known_names}
-            verb = f"{module} imports"
+            clause = f"{module} imports"
         for name in sorted(names):
             if name not in plan.bindings:
                 yield (
                     line,
-                    f"{verb} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
+                    f"{clause} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
                 )
             elif imported_plan is None or not _is_same(name, plan, imported_plan):
                 yield (
                     line,
-                    f"{verb} {name} anew, and its uses were taken for the import's. Import what you need of {module} by name.",
+                    f"{clause} {name} anew, and its uses were taken for the import's. Import what you need of {module} by name.",
                 )
 
 

@@ -102,7 +102,7 @@ def _rewrite_statement(rewriter: Rewriter, statement: _Import, new_lines: list[s
     """Replace an import by what it becomes and by new lines after it; remove it if nothing is left."""
     # In one normal form, so that an import that stays the same is recognised.
     old_text = ast.unparse(statement)
-    # Code that tests TensorFlow's release stays as it is.
+    # Code that tests TensorFlow's release stays unchanged.
     is_guarded = statement in rewriter.plan.guarded
     text = "\n".join([*([old_text] if is_guarded else _format_imports(rewriter, statement)), *new_lines])
     if text == old_text:

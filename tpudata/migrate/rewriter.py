@@ -10,7 +10,7 @@ from tpudata.migrate.analysis.plans import FilePlan
 from tpudata.migrate.analysis.versions import Version, is_written_for_v1
 from tpudata.migrate.edits import EditedText
 from tpudata.migrate.names import HINTS, REMOVED, RENAMED, SLIM_GONE
-from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, ApiPath, load_tensorflow_names
 
 ESTIMATOR, SLIM = "tpudata_estimator", "tf_slim"
 _SLIM_PATHS = (("contrib", "slim", "python", "slim"), ("contrib", "slim"))
@@ -54,14 +54,14 @@ class Rewriter(abc.ABC):
         self.notes: list[tuple[int, str]] = list(plan.notes)
         self.modules: set[str] = set()
         self.old_keras_line: int | None = None
-        # Names and calls of guarded code stay as they are.
+        # Names and calls of guarded code stay unchanged.
         self.rewritten_ids = {id(node) for node in plan.guarded}
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:
         """Rewrite or note a call whose arguments change with its name; leave other calls."""
 
-    def find_path(self, node: ast.AST) -> Path | None:
+    def find_path(self, node: ast.AST) -> ApiPath | None:
         """Return the path below TensorFlow that an expression means, None for another expression."""
         return find_tensorflow_path(node, self.plan.bindings)
 
@@ -155,7 +155,7 @@ class Rewriter(abc.ABC):
         elif path:
             self._rewrite_api(node, name_parts[-1], path)
 
-    def _note_missing(self, node: ast.AST, path: Path) -> None:
+    def _note_missing(self, node: ast.AST, path: ApiPath) -> None:
         """Note a name that TensorFlow no longer has, with the hint for the longest part of its path that has a hint."""
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
         hint = next((hint for hint in hints if hint), None)
@@ -163,7 +163,7 @@ class Rewriter(abc.ABC):
         # Three parts are enough for a name: `tf.contrib.layers.fully_connected`.
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
-    def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: Path) -> None:
+    def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: ApiPath) -> None:
         """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other API has; note a name that neither has.
 
         Args:
@@ -194,13 +194,13 @@ class Rewriter(abc.ABC):
         return True
 
 
-def _is_gone_slim(path: Path) -> bool:
+def _is_gone_slim(path: ApiPath) -> bool:
     """Return whether a path is, or is below, a part of tf.contrib.slim that the package tf_slim lacks or that fails there."""
     gone_paths = [(*prefix, name) for prefix in _SLIM_PATHS for name in SLIM_GONE]
     return any(path[: len(gone)] == gone for gone in gone_paths)
 
 
-def find_target(path: Path, *, is_whole: bool) -> str | None:
+def find_target(path: ApiPath, *, is_whole: bool) -> str | None:
     """Return the current name of a path below TensorFlow, with a placeholder for its module, as `Rewriter.spell` takes it.
 
     Return None for a path without another name.

@@ -6,11 +6,12 @@ import dataclasses
 import enum
 import functools
 from collections import defaultdict
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import TypeAlias
 
-Path: TypeAlias = tuple[str, ...]
-_FILE = FilePath(__file__).with_name("v1_names.txt")
+# Parts of a name below `tensorflow`, such as ("estimator", "tpu"); empty for TensorFlow itself.
+ApiPath: TypeAlias = tuple[str, ...]
+_FILE = Path(__file__).with_name("v1_names.txt")
 # The file does not list these parts: parts that only TensorFlow 1 has; parts with classes of Keras, which TensorFlow 2 has there;
 # and parts for which other modules have rules.
 _V1_PARTS = frozenset({"contrib", "layers"})
@@ -44,7 +45,7 @@ class TensorflowNames:
     modules: frozenset[str]
     keywords: dict[str, frozenset[str]]
 
-    def find_api(self, path: Path) -> Api:
+    def find_api(self, path: ApiPath) -> Api:
         """Return the API that has a name.
 
         Args:
@@ -64,7 +65,7 @@ class TensorflowNames:
         return self.apis.get(".".join(path), Api.BOTH)
 
 
-def _find_unlisted_api(path: Path) -> Api:
+def _find_unlisted_api(path: ApiPath) -> Api:
     """Return the API of a class or function that v1_names.txt does not list."""
     if path[-1].startswith("_"):
         return Api.UNLISTED

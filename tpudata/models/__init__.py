@@ -106,7 +106,7 @@ def make_model_fn(model: Callable[..., Any], params: Mapping[str, object]) -> "M
 
     Args:
         model: a function or class, from `get_model`. A class is called with `params`; the model_fn is the new object's method
-            `model_fn`, or else the object itself.
+            `model_fn` or, if it has none, the object itself.
         params: the model's parameters, without those that the estimator adds.
 
     Raises:

@@ -62,9 +62,9 @@ def text_classifier(
     training: bool,
     dropout_seed: tf.Tensor | tuple[int, int] = (0, 0),
 ) -> tf.Tensor:
-    """Build the network: embeddings, convolutions over runs of tokens, and the largest and the mean of each output over the text.
+    """Build the network: embeddings, convolutions over runs of tokens, and max and mean pooling over the text.
 
-    The logits of a text do not depend on its padding. Its variables are made by `tf.compat.v1.get_variable`.
+    The logits of a text do not depend on its padding. The variables are made by `tf.compat.v1.get_variable`.
 
     Args:
         input_ids: int32 [batch, length], 0 to vocab_size - 1.

@@ -178,9 +178,9 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
     Args:
         features: int32 [batch, length], or a dict with them as "input_ids" and optionally, each [batch, length],
-            "segment_ids" (int, from 1, 0 for padding; by default "attention_mask", or else one segment for the row), "positions"
-            (int, counted in each segment; by default counted in the row) and "token_weights" (float32, 0 for tokens whose label
-            does not count), and "weights" (float32 [batch], 0 for rows that do not count).
+            "segment_ids" (int, from 1, 0 for padding; by default "attention_mask" or, without it, one segment for the row),
+            "positions" (int, counted in each segment; by default counted in the row) and "token_weights" (float32, 0 for tokens
+            whose label does not count), and "weights" (float32 [batch], 0 for rows that do not count).
         labels: int [batch, length], the token that follows each input id; None in PREDICT.
         mode: a value of ModeKeys.
         params: see TinyLmParams.

@@ -224,7 +224,7 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
         *_list_lengths(sample),
         _Measurement("Objects a record", sample.object_counts, "object"),
         _Measurement("Record size", sample.record_bytes, "byte"),
-        # The table of splits has the size of a single shard.
+        # The size of a single shard is in the table of splits.
         _Measurement("Shard size", shard_bytes if len(shard_bytes) > 1 else (), "byte"),
     ]
     for title, values, unit in measurements:

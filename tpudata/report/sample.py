@@ -30,7 +30,7 @@ def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str
 
 
 def _sample_split(dataset: Dataset, split: str, max_records: int, first_splits: dict[bytes, str]) -> SplitSample:
-    """Read some records of a split.
+    """Return a sample of the records of a split; an empty one if the split has none outside of quarantine.
 
     Args:
         dataset: the dataset.

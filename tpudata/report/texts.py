@@ -53,9 +53,10 @@ class TextColumn:
         return ids, int(np.count_nonzero(_read_integers(values, self.segments)))
 
     def split_documents(self, values: _Values, eos_id: int | None) -> list[list[SamplePart]]:
-        """Return the documents of a row of tokens, which is split by its segments, or else after each id that ends a document.
+        """Return the documents of a row of tokens, split by its segments or, if it has none, after each id that ends a document.
 
-        A document has one part; with weights, a part for each run of tokens that are learned or not learned.
+        A row with weights but no segments is one document. A document has one part; with weights, a part for each run of tokens
+        that are learned or not learned.
 
         Args:
             values: values of the record.

@@ -34,7 +34,7 @@ class ByteCache(Generic[K, V]):
             count_bytes: returns the size of the value.
         """
         if self._owner != os.getpid():
-            # A lock that another thread held at the fork is never released in the child.
+            # A lock that another thread held at the fork is never released in the child, which makes a new one.
             self._reset()
         with self._lock:
             if key in self._values:

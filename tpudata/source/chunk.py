@@ -44,12 +44,12 @@ class Chunk(NamedTuple):
     """Neighbouring records of a shard.
 
     Attributes:
-        shard: index of the shard in `ShardRecords.shards`.
+        shard_index: index of the shard in `ShardRecords.shards`.
         first: index of the first record in the shard.
         stop: index of the record after the last one.
     """
 
-    shard: int
+    shard_index: int
     first: int
     stop: int
 

@@ -87,18 +87,18 @@ def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, 
     """
     if first_record == len(records):
         return
-    first_shard, start = records.locate(first_record)
+    first_shard_index, start = records.locate(first_record)
     # Indices in `records.shards` of the shards whose index files have not been requested.
-    shards = iter(range(first_shard, len(records.shards)))
+    shard_indices = iter(range(first_shard_index, len(records.shards)))
     # The requested ones, each with the future of the content of its index file.
-    index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shards, _INDEXES_AHEAD))
+    index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, _INDEXES_AHEAD))
     while index_reads:
-        shard, read = index_reads.popleft()
+        shard_index, read = index_reads.popleft()
         index = read.result()
         # Read one more index, in place of the one that was taken.
-        index_reads.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shards, 1))
-        for run_first, run_stop in records.runs[shard].tolist():
+        index_reads.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, 1))
+        for run_first, run_stop in records.runs[shard_index].tolist():
             for first, stop in cut_by_bytes(index, max(run_first, start), run_stop, limit):
-                yield _SizedChunk(Chunk(shard, first, stop), count_bytes(index, first, stop))
+                yield _SizedChunk(Chunk(shard_index, first, stop), count_bytes(index, first, stop))
         # Only the first shard is read from its middle.
         start = 0

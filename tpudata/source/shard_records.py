@@ -31,12 +31,12 @@ class _Span(NamedTuple):
     """Records of one shard that one request reads.
 
     Attributes:
-        shard: index of the shard in `ShardRecords.shards`.
+        shard_index: index of the shard in `ShardRecords.shards`.
         record_indices: indices of the records in the shard, ascending.
         result_indices: index of each record in the result of `ShardRecords.read`.
     """
 
-    shard: int
+    shard_index: int
     record_indices: list[int]
     result_indices: list[int]
 
@@ -86,19 +86,19 @@ class ShardRecords:
         """Whether the shards are compressed."""
         return self._dataset.manifest.compression is not None
 
-    def index(self, shard: int) -> ShardIndex:
-        """Return the index of the shard `shards[shard]`; its file is read when first needed, and again once the cache drops it.
+    def index(self, shard_index: int) -> ShardIndex:
+        """Return the index of the shard `shards[shard_index]`; its file is read when needed, and again once the cache drops it.
 
         Raises:
             CorruptionError: the index is damaged.
             DatasetError: the index belongs to another shard.
             StorageError: the file cannot be read.
         """
-        return self._indexes.get(shard, lambda: self._dataset.index(self.shards[shard]), _count_index_bytes)
+        return self._indexes.get(shard_index, lambda: self._dataset.index(self.shards[shard_index]), _count_index_bytes)
 
     def load(self, chunk: Chunk) -> LoadedChunk:
         """Read a chunk; raises what `index` and `load_chunk` raise."""
-        return load_chunk(self._paths[chunk.shard], self.index(chunk.shard), chunk)
+        return load_chunk(self._paths[chunk.shard_index], self.index(chunk.shard_index), chunk)
 
     def locate(self, number: int) -> tuple[int, int]:
         """Return the index in `shards` of a record's shard, and the index of the record in the shard.
@@ -106,20 +106,19 @@ class ShardRecords:
         Args:
             number: number of the record among the records of the split that are not in quarantine, from 0.
         """
-        shard = bisect.bisect_right(self._ends, number)
-        runs = self.runs[shard]
-        record_index = number - (self._ends[shard - 1] if shard else 0)
-        # Without gaps, which are records in quarantine, this number is the record's index in the shard. So it is with a gap at the
-        # end of the shard only.
-        has_gaps = len(runs) > 1 or runs[0, 0] > 0
-        if has_gaps:
+        shard_index = bisect.bisect_right(self._ends, number)
+        runs = self.runs[shard_index]
+        record_index = number - (self._ends[shard_index - 1] if shard_index else 0)
+        # Records in quarantine leave gaps. Unless a gap is before a kept record, `record_index` is already the index in the shard.
+        has_gap_before = len(runs) > 1 or runs[0, 0] > 0
+        if has_gap_before:
             record_index = int(_skip_quarantined(runs, np.array([record_index]))[0])
-        return shard, record_index
+        return shard_index, record_index
 
     def read_one(self, number: int) -> Record:
         """Return one record; raises what `read` raises."""
-        shard, record_index = self.locate(number)
-        return self._read_span(_Span(shard, record_indices=[record_index], result_indices=[0]))[0]
+        shard_index, record_index = self.locate(number)
+        return self._read_span(_Span(shard_index, record_indices=[record_index], result_indices=[0]))[0]
 
     def read(self, numbers: Sequence[int]) -> list[Record]:
         """Return the records of `numbers`, in their order; each number must be at least 0 and below `len`.
@@ -151,15 +150,15 @@ class ShardRecords:
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
         ascending = np.asarray(numbers, np.int64)[order]
         # For each record, the index of its shard in `self.shards`.
-        shards = np.searchsorted(self._ends, ascending, "right")
-        for shard in np.unique(shards).tolist():
-            first, stop = np.searchsorted(shards, (shard, shard + 1)).tolist()
-            numbers_in_shard = ascending[first:stop] - (self._ends[shard - 1] if shard else 0)
-            record_indices = _skip_quarantined(self.runs[shard], numbers_in_shard)
+        shard_indices = np.searchsorted(self._ends, ascending, "right")
+        for shard_index in np.unique(shard_indices).tolist():
+            first, stop = np.searchsorted(shard_indices, (shard_index, shard_index + 1)).tolist()
+            numbers_in_shard = ascending[first:stop] - (self._ends[shard_index - 1] if shard_index else 0)
+            record_indices = _skip_quarantined(self.runs[shard_index], numbers_in_shard)
             result_indices = order[first:stop].tolist()
-            bounds = [0, *self._find_cuts(self.index(shard), record_indices), len(record_indices)]
+            bounds = [0, *self._find_cuts(self.index(shard_index), record_indices), len(record_indices)]
             for begin, end in itertools.pairwise(bounds):
-                yield _Span(shard, record_indices[begin:end].tolist(), result_indices[begin:end])
+                yield _Span(shard_index, record_indices[begin:end].tolist(), result_indices[begin:end])
 
     def _find_cuts(self, index: ShardIndex, record_indices: Integers) -> list[int]:
         """Return the positions in `record_indices`, after 0, at which the records of another request begin.
@@ -196,7 +195,7 @@ class ShardRecords:
 
     def _read_checked(self, span: _Span) -> list[Record]:
         """Read the records of a span once; CorruptionError if one is damaged."""
-        index, path = self.index(span.shard), self._paths[span.shard]
+        index, path = self.index(span.shard_index), self._paths[span.shard_index]
         read_frames = self._read_frames if index.compression is None else self._read_packed_frames
         offsets = index.offsets[span.record_indices].tolist()
         return [
@@ -222,7 +221,7 @@ class ShardRecords:
         for record_index in span.record_indices:
             block = record_index // index.block_records
             read_block = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
-            data = self._blocks.get((span.shard, block), read_block, len)
+            data = self._blocks.get((span.shard_index, block), read_block, len)
             block_begin, _ = index.block_range(block)
             frames.append(_cut_frame(data, block_begin, index, record_index))
         return frames

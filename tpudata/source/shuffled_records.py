@@ -212,7 +212,7 @@ class ShuffledRecords:
         window = self._order.make_window(key)
         chunk = window.chunks[window.chunk_of[index]]
         record = chunk.first + int(window.record_of[index])
-        return self._records.load(Chunk(chunk.shard, record, record + 1)).get_record(0)
+        return self._records.load(Chunk(chunk.shard_index, record, record + 1)).get_record(0)
 
     def _load(self, key: WindowKey) -> _LoadingWindow:
         return _LoadingWindow(self._order.make_window(key), self._readers, self._records)

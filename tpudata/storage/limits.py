@@ -40,7 +40,8 @@ class RequestLimits:
             )
         if not 0 < self.retry_seconds < float("inf"):
             raise UsageError(
-                f"--retry-seconds: out of range (got {self.retry_seconds:g}, expected more than 0). Choose another value."
+                f"--retry-seconds: out of range (got {self.retry_seconds:g}, expected a finite number above 0)."
+                " Choose another value."
             )
 
 

@@ -31,7 +31,7 @@ _LOCAL = LocalStorage()
 
 
 def storage_for(path: str) -> Storage:
-    """Return the storage of a path.
+    """Return the storage of a path; a path without `://` is local.
 
     Raises:
         MissingExtraError: the storage's client, or fsspec for a scheme that may be fsspec's, is not installed.
@@ -41,7 +41,7 @@ def storage_for(path: str) -> Storage:
     match = _SCHEME.match(path) if "://" in path else None
     if match is None:
         if path == "gs:" or path.startswith("gs:/"):
-            # This is a gs:// path that was normalised as a local path.
+            # This is a gs:// path that was normalized as a local path.
             raise StorageError(
                 f"{path}: ambiguous path. Pass gs://{path[4:] or 'BUCKET'} for Google Cloud Storage, ./{path} for a local file."
             )

@@ -163,7 +163,7 @@ class _SourceCheck:
         try:
             self.convert("splits", split="train=0.5,test=0.5")
         except (SourceError, UsageError):
-            # A few records may all be in one split, and a source may have splits of its input.
+            # A few records may all be in one split, and a source may have splits of its input: there is nothing to check.
             return
         self.convert("splits-again", split="train=0.5,test=0.5", seed=1)
         is_kept = self._count_records("splits", "train") == self._count_records("splits-again", "train")

@@ -232,6 +232,6 @@ class _StorageCheck:
 
 
 def _make_scan_key(path: str, is_folder: bool, *, deep: bool) -> bytes:
-    """Return the sort key of an entry of `scan`: its path if the scan is deep, or else its name; with a `/` for a folder."""
+    """Return the sort key of an entry of `scan`: its path if the scan is deep, otherwise its name; with a `/` for a folder."""
     name = path if deep else path.rstrip("/").rpartition("/")[2]
     return f"{name}/".encode() if is_folder else name.encode()

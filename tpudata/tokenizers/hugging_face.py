@@ -26,9 +26,9 @@ _PYTHON_ERRORS = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
 class HuggingFaceTokenizer:
     """A tokenizer of Hugging Face. The special tokens that its template would add, its truncation and its padding are ignored.
 
-    The end of document is the token that `eos` names, or else the only token of `</s>`, `<|endoftext|>`, `<|end_of_text|>`,
-    `<eos>` and `[SEP]` that the vocabulary has; if it has several of them, there is none. Padding is `<pad>`, `[PAD]`, `<|pad|>` or
-    `<|padding|>`, or else the end of document, or else 0.
+    The end of document is the token that `eos` names or, without `eos`, the only token of `</s>`, `<|endoftext|>`,
+    `<|end_of_text|>`, `<eos>` and `[SEP]` that the vocabulary has; if it has several of them, there is none. Padding is
+    `<pad>`, `[PAD]`, `<|pad|>` or `<|padding|>`; if there is none of these, the end of document; if that does not exist, 0.
 
     Args:
         data: content of the file.
@@ -84,7 +84,11 @@ class HuggingFaceTokenizer:
         return np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, joined by the tokenizer's decoder; what its normaliser changed is not restored."""
+        """Return the text of ids, joined by the tokenizer's decoder; what its normalizer changed is not restored.
+
+        Raises:
+            FeatureError: the tokenizer cannot decode the ids.
+        """
         content = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
         try:
             text: str = self._tokenizer.decode(content, skip_special_tokens=False)

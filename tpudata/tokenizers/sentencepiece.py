@@ -23,7 +23,7 @@ class SentencePieceTokenizer:
     """A SentencePiece model.
 
     The end of document is the model's own (`</s>`, as a rule), or the piece that `eos` names. Padding is the
-    model's padding id, or else its end of document, or else 0.
+    model's padding id; if it has none, the end of document; if it has neither, 0.
 
     Args:
         data: content of the model's file.
@@ -90,7 +90,7 @@ class SentencePieceTokenizer:
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, joined by the model; what its normaliser changed is not restored."""
+        """Return the text of ids, joined by the model; what its normalizer changed is not restored."""
         text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
         return text
 

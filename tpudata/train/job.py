@@ -111,7 +111,7 @@ def prepare_job(options: TrainOptions) -> Job:
 
 
 def _make_warm_start(options: TrainOptions) -> WarmStart | None:
-    """Return the requested warm start; None without one, or if training continues from a checkpoint in model_dir."""
+    """Return the requested warm start; None if none is requested, or if training continues from a checkpoint in model_dir."""
     if options.warm_start is None:
         return None
     from tpudata.estimator.state.checkpoints import find_latest

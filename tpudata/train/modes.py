@@ -67,7 +67,7 @@ def train_and_eval(job: Job, checkpoint: str | None) -> Outcome:
         return Outcome(evaluation.rows, evaluation.metrics)
     # On a TPU, the chief evaluates on its own cores, even if TF_CONFIG has an evaluator.
     has_evaluator = "evaluator" in config.cluster_spec.jobs and not job.options.use_tpu
-    # Another process evaluates: the evaluator, or else the chief.
+    # Another process evaluates: the evaluator or, if there is none, the chief.
     if has_evaluator or (config.num_worker_replicas > 1 and not config.is_chief):
         return Outcome([_train(job, evaluation=None)])
     if job.options.early_stop_metric is None:

@@ -29,7 +29,7 @@ class ValueRange:
         feature: name of the feature.
         is_label: whether the feature is fed as the label, rather than in the features under its name.
         first, last: the least and the largest value.
-        ignored: a value that the model ignores, so that it may be outside the range; None without one.
+        ignored: a value that the model ignores, so that it may be outside the range; None if there is none.
         source: dataset and split, for errors.
         model: the model and the parameters that decide the range, for errors.
         fix: advice for a value outside the range.
@@ -91,8 +91,9 @@ def explain_label_error(options: TrainOptions, error: BaseException) -> DatasetE
     match = LABEL_OUTSIDE.search(str(error))
     if match is None:
         return None
+    label, last = match["label"], int(match["end"]) - 1
     return DatasetError(
-        f"{options.data}: a label does not fit {options.model} (got {match[1]} in the loss, expected 0 to {int(match[2]) - 1}). "
+        f"{options.data}: a label does not fit {options.model} (got {label} in the loss, expected 0 to {last}). "
         "Give the model an output for each label: those of a dataset with --label-offset N begin at N."
     )
 

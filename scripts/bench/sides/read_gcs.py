@@ -81,7 +81,7 @@ def prepare_graph(name: str, streams: int, window: int) -> Callable[[], Iterable
 
     files = sorted(tf.io.gfile.glob(f"{FOLDER}/train-*"))
     reading: dict[str, Any] = {"seed": 1, "reading": tpudata.Reading(streams=streams)}
-    # Records stay as they are stored.
+    # Records stay as stored.
     parse: dict[str, Any] = {"parse": lambda records: {"record": records}}
 
     def plain(buffer: int, epochs: int | None = None) -> tf.data.Dataset:

@@ -1,7 +1,7 @@
 """The case "jpeg" of read.py: the cost of a crop, in training and in evaluation, next to other pipelines.
 
 The other pipelines are one built as tensorflow/tpu's imagenet_input and, with `--dali`, NVIDIA DALI's on the CPU. Each side runs
-in a separate process, in turn, and makes normalised batches of 224 x 224: bfloat16, but float32 in DALI, which has no bfloat16.
+in a separate process, in turn, and makes normalized batches of 224 x 224: bfloat16, but float32 in DALI, which has no bfloat16.
 In training all shuffle in a window of 1,024 records. Figures are CPU time of user and system once the buffers are full, images
 per second, and the process's peak memory; the median of the rounds counts. "TensorFlow alone" imports it and reads nothing. Mean
 and deviation of the values show whether all sides make the same images.
@@ -115,7 +115,7 @@ def measure(side: Side) -> dict[str, float]:
         next(batches)
     cpu, clock = time.process_time() - begin_cpu, time.perf_counter() - begin
     peak, count = _read_peak_mb(), BATCH_COUNT * BATCH
-    # Mean and standard deviation of 320 images show that all sides normalise alike.
+    # Mean and standard deviation of 320 images show that all sides normalize alike.
     values = np.stack([np.asarray(next(batches))[:16].astype(np.float32) for _ in range(20)])
     moments = {"mean": float(values.mean()), "std": float(values.std())}
     return {"seconds": cpu / count, "rate": count / clock, "peak": peak, **moments}
@@ -166,7 +166,7 @@ def read_dali(folder: Path, training: bool) -> Iterator[Any]:
                 begin = records.seek(end)
 
     def make_pipeline() -> Any:
-        # DALI's graph: random crops and flips in training, otherwise the centre of the resized image; then normalised.
+        # DALI's graph: random crops and flips in training, otherwise the centre of the resized image; then normalized.
         features = {"image/encoded": tfrecord.FixedLenFeature((), tfrecord.string, "")}
         record = fn.readers.tfrecord(
             path=paths, index_path=index_paths, features=features, random_shuffle=training, initial_fill=WINDOW

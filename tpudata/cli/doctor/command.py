@@ -151,7 +151,7 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
     if labels is not None:
         report.add(*labels)
     if report.has_problem:
-        # Feeding would fail for the same reason.
+        # Feeding would fail for the same reason, so it is not probed.
         return
     shape_words = [flag_values[name] or "" for name in SHAPE_FLAGS]
     report.add("memory", *_run_probe(flags.time_limit, WARNING, "memory", flags.data, split, *shape_words))

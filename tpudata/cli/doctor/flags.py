@@ -103,7 +103,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     """Return the values that the file of --config sets, by name with underscores; the rehearsal checks them fully.
 
     Args:
-        path: path of the file; None without one.
+        path: path of the file; None if there is none.
 
     Returns:
         The values; empty without a file, or if it is not a mapping.
@@ -121,7 +121,7 @@ def read_config(path: str | None) -> dict[str, Any]:
 
 
 def get_flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], name: str) -> str | None:
-    """Return the value of a flag as a string, or else its value in the file of --config; None if neither sets it."""
+    """Return the value of a flag as a string or, if it is not passed, its value in the --config file; None if neither sets it."""
     key = name.replace("-", "_")
     value = getattr(flags, key)
     if value is not None:

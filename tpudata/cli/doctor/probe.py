@@ -77,7 +77,7 @@ def describe_credentials() -> str:
     if (fault := describe_key_file_fault()) is not None:
         raise DefaultCredentialsError(fault)  # type: ignore[no-untyped-call]
     credentials, project = load_default_credentials()
-    # Credentials of a person have no address; their module says their kind.
+    # Credentials of a person have no e-mail address; their module says their kind.
     account = getattr(credentials, "service_account_email", None) or type(credentials).__module__.rpartition(".")[2]
     if impersonated := os.environ.get(IMPERSONATED, "").strip():
         # The last of several accounts is the impersonated one; the accounts before it are its delegates.

@@ -114,7 +114,7 @@ def _parse_count(text: str) -> int:
     """Parse an integer of 0 or more; UsageError for other text."""
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number of 0 or more")
-    # itertools.islice takes no larger number.
+    # itertools.islice takes no larger number, and no dataset has as many records.
     return min(int(text), sys.maxsize)
 
 

@@ -62,7 +62,7 @@ class StepReader:
             )
 
     def read(self, current_pass: "Pass", max_steps: int | None) -> Iterator[Steps]:
-        """Yield Steps of at most `capacity` steps each, until the data of this pass ends.
+        """Yield Steps of at most `capacity` steps each, until the data ends or `current_pass.end()` is called.
 
         Args:
             current_pass: queues of this pass, from `open_pass`.
@@ -76,13 +76,13 @@ class StepReader:
         with tf.device(_HOST):
             iterator = iter(self._dataset)
             while remaining_steps is None or remaining_steps > 0:
-                count = self._capacity if remaining_steps is None else min(self._capacity, remaining_steps)
-                steps, error = self._read_chunk(iterator, current_pass, count)
+                chunk_steps = self._capacity if remaining_steps is None else min(self._capacity, remaining_steps)
+                steps, error = self._read_chunk(iterator, current_pass, chunk_steps)
                 if steps.count:
                     yield steps
                 if error is not None:
                     raise error
-                if steps.count < count:
+                if steps.count < chunk_steps:
                     return
                 remaining_steps = None if remaining_steps is None else remaining_steps - steps.count
 

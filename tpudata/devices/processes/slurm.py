@@ -74,7 +74,7 @@ def _choose_port() -> int:
     """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node rarely collide."""
     # A missing number counts as 0: the port only has to be the same in all tasks.
     job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
-    return _FIRST_PORT + (job * _STEPS_OF_A_JOB + step) % _PORT_RANGES * _PORTS_OF_A_STEP
+    return _FIRST_PORT + ((job * _STEPS_OF_A_JOB + step) % _PORT_RANGES) * _PORTS_OF_A_STEP
 
 
 def _read_variable(*names: str) -> str:
@@ -130,9 +130,9 @@ def _expand_range(piece: str, node_list: str) -> list[str]:
     Raises:
         UsageError: the range is malformed or too long.
     """
-    match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", piece)
+    match = re.fullmatch(r"(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?", piece)
     if match is not None:
-        first, last = match[1], match[2] or match[1]
+        first, last = match["first"], match["last"] or match["first"]
         if int(last) - int(first) < _MAX_TASKS:
             return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     raise UsageError(_NODES.format(node_list[:80]))
@@ -146,10 +146,10 @@ def _parse_tasks_per_node(value: str) -> list[int]:
     """
     tasks_per_node: list[int] = []
     for piece in value.split(","):
-        match = re.fullmatch(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", piece)
-        if match is None or int(match[1]) * int(match[2] or 1) > _MAX_TASKS:
+        match = re.fullmatch(r"(?P<tasks>[0-9]{1,9})(?:\(x(?P<nodes>[0-9]{1,9})\))?", piece)
+        if match is None or int(match["tasks"]) * int(match["nodes"] or 1) > _MAX_TASKS:
             raise UsageError(
                 f"Slurm: got {value!r} as tasks per node (expected a list such as 2(x3),1). Start the program with srun."
             )
-        tasks_per_node += [int(match[1])] * int(match[2] or 1)
+        tasks_per_node += [int(match["tasks"])] * int(match["nodes"] or 1)
     return tasks_per_node

@@ -1,6 +1,6 @@
 """StableHLO modules of TensorFlow as `jax.export.Exported`.
 
-jax publishes no way to call a module that another compiler has written. `jax.export` serialises modules in StableHLO's portable
+jax publishes no way to call a module that another compiler has written. `jax.export` serializes modules in StableHLO's portable
 format, so TensorFlow's module replaces the module of an exported stand-in function with the same arguments and results.
 
 This file alone uses private parts of jax: the MLIR bindings of jaxlib (`jaxlib.mlir`), and the context with jax's dialects.
@@ -95,7 +95,7 @@ def _join_version(version: Sequence[int]) -> str:
 
 
 def _find_updates(module: ir.Module) -> dict[int, int]:
-    """Return, for results that are new values of arguments, the index of the argument by the index of the result."""
+    """Return, for results that are new values of arguments, the index of the argument by the result's; empty if there are none."""
     attributes = module.operation.attributes
     if "mhlo.input_output_alias" not in attributes:
         return {}

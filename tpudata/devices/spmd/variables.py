@@ -106,8 +106,8 @@ class DeviceVariables:
 class ReplicaVariables(DeviceVariables):
     """Variables with a separate value on each replica, such as the sums of metrics.
 
-    On the host, a variable has the values of this process's replicas, reduced by its aggregation: their sum or mean, or else the
-    value of the first replica.
+    On the host, a variable has the values of this process's replicas, reduced by its aggregation: their sum or mean; for other
+    aggregations, the value of the first replica.
 
     Args:
         mesh: the devices.
@@ -127,7 +127,7 @@ class ReplicaVariables(DeviceVariables):
 
     @staticmethod
     def _reduce(aggregation: tf.VariableAggregation, replica_values: list[Array]) -> Array:
-        """Return the sum, the mean or else the first of the replicas' values, in their dtype."""
+        """Return the sum or the mean of the replicas' values, in their dtype; for other aggregations, the first value."""
         dtype = replica_values[0].dtype
         if aggregation is _Aggregation.SUM:
             return np.sum(replica_values, axis=0, dtype=dtype)

@@ -94,7 +94,7 @@ def export_loop(
     # The arguments of variables that change: `written` and `per_replica`.
     first_per_replica = len(written) + len(read)
     donated = (*range(len(written)), *range(first_per_replica, first_per_replica + len(per_replica)))
-    # Flat arguments and results, since export cannot serialise all structures.
+    # Flat arguments and results, since export cannot serialize all structures.
     flat_function = jax.jit(
         lambda *arrays: jax.tree.leaves(function(*jax.tree.unflatten(tree, arrays))),
         donate_argnums=donated,

@@ -10,7 +10,7 @@ from tpudata.errors import UsageError
 
 GIB = 2**30
 _DOCS = "https://docs.cloud.google.com/tpu/docs"
-_NAME = re.compile(r"([a-z0-9]+)-([0-9]+)")
+_NAME = re.compile(r"(?P<generation>[a-z0-9]+)-(?P<size>[0-9]+)")
 # The accelerator type of Cloud TPU's API for a v5e.
 _OTHER_NAMES = {"v5litepod": "v5e"}
 # Shapes of slices, by number of chips.
@@ -171,14 +171,14 @@ def find_slice(name: str, where: str) -> TPUSlice:
         UsageError: no slice has this name; the message names some that exist.
     """
     match = _NAME.fullmatch(name.strip().lower())
-    generation = "" if match is None else _OTHER_NAMES.get(match[1], match[1])
+    generation = "" if match is None else _OTHER_NAMES.get(match["generation"], match["generation"])
     if match is None or generation not in CHIPS:
         examples = [f"{chip.name}-8" for chip in CHIPS.values()]
         raise UsageError(
             f"{where}: there is no TPU {name!r} (expected a generation and its size, such as {', '.join(examples)})."
             f"{did_you_mean(name, examples)}"
         )
-    chip, size = CHIPS[generation], int(match[2])
+    chip, size = CHIPS[generation], int(match["size"])
     sizes = [num_chips * chip.cores for num_chips in chip.shapes]
     if size not in sizes:
         nearest = min(sizes, key=lambda possible_size: abs(possible_size - size))

@@ -46,7 +46,7 @@ def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered
         request: object with `topology` and `topology_options` (arguments of `get_topology_desc`), `axis` (name of the mesh's
             axis), `partitions` (for each argument the elements of its PartitionSpec), `donated` (indices of arguments) and
             `level` (a value of jax_optimization_level).
-        program: the serialised `jax.export.Exported`.
+        program: the serialized `jax.export.Exported`.
     """
     # TensorFlow's steps have int64 values, such as the global step.
     jax.config.update("jax_enable_x64", True)

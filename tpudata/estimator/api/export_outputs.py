@@ -53,7 +53,7 @@ class PredictOutput(ExportOutput):
 
 
 class ClassificationOutput(ExportOutput):
-    """Scores or names of classes, for TensorFlow Serving's Classify; its only input is the serialised Examples.
+    """Scores or names of classes, for TensorFlow Serving's Classify; its only input is the serialized Examples.
 
     Args:
         scores: floats [batch, classes], or None.
@@ -84,7 +84,7 @@ class ClassificationOutput(ExportOutput):
 
 
 class RegressionOutput(ExportOutput):
-    """Predicted values, for TensorFlow Serving's Regress; its only input is the serialised Examples.
+    """Predicted values, for TensorFlow Serving's Regress; its only input is the serialized Examples.
 
     Args:
         value: floats [batch].
@@ -159,7 +159,7 @@ def check_export_outputs(export_outputs: Mapping[str, ExportOutput] | None, owne
 
 
 def name_outputs(export_outputs: Mapping[str, ExportOutput] | None, predictions: Tensors) -> dict[str, ExportOutput]:
-    """Return the outputs to export by signature name: the spec's export_outputs, or else its predictions.
+    """Return the outputs to export by signature name: the spec's export_outputs or, if there are none, its predictions.
 
     A single output is also the default signature.
     """

@@ -25,7 +25,8 @@ class Finding:
     def __str__(self) -> str:
         """Return the line "MODE: WHERE: WHAT. Fix: FIX."."""
         fix = f" Fix: {self.fix}." if self.fix else ""
-        what = self.what if self.what.endswith(".") else f"{self.what}."
+        # `what` is a sentence without its full stop, or the message of an error, which may have one.
+        what = f"{self.what.removesuffix('.')}."
         return f"{self.mode}: {self.where}: {what}{fix}"
 
 

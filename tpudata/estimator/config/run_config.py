@@ -241,7 +241,7 @@ class RunConfig:
 
     @property
     def cluster_spec(self) -> tf.train.ClusterSpec:
-        """The cluster of tf_config or TF_CONFIG; empty without one, and in an evaluator."""
+        """The cluster of tf_config or TF_CONFIG; empty if they have none, and in an evaluator."""
         return tf.train.ClusterSpec({job: list(tasks) for job, tasks in self._task.cluster.items()})
 
     @property
@@ -276,7 +276,7 @@ class RunConfig:
 
     @property
     def service(self) -> Mapping[str, object] | None:
-        """Value of TF_CONFIG's "service"; None without one."""
+        """Value of TF_CONFIG's "service"; None if it has none."""
         return self._task.service
 
 

@@ -119,14 +119,14 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
                 )
         elif field.name == "visible_device_list":
             # Without GPUs, any list is accepted, since there is nothing to select from.
-            numbers = [number.strip() for number in setting.split(",")]
-            if gpus and not all(number.isdigit() and int(number) < len(gpus) for number in numbers):
+            gpu_numbers = [number.strip() for number in setting.split(",")]
+            if gpus and not all(number.isdigit() and int(number) < len(gpus) for number in gpu_numbers):
                 raise ValueError(
                     f"RunConfig(session_config=...): gpu_options.visible_device_list={setting!r} names GPUs that do not exist "
                     f"(there are {len(gpus)})."
                 )
             if gpus:
-                visible_gpus = [gpus[int(number)] for number in numbers]
+                visible_gpus = [gpus[int(number)] for number in gpu_numbers]
                 _apply_before_start(
                     "gpu_options.visible_device_list",
                     functools.partial(tf.config.set_visible_devices, visible_gpus, "GPU"),

@@ -54,9 +54,9 @@ class TPUConfig(NamedTupleMethods):
         experimental_host_call_every_n_steps: 1, since host_call runs at each step.
         experimental_allow_per_host_v2_parallel_get_next: a bool, which has no effect: batches keep the dataset's order.
         experimental_feed_hook: None.
-        num_replicas: with `use_tpu=False`, the number of GPUs, or else of jax's CPU devices, that take the place of a TPU's cores,
-            with batches split by the same rules; None or 1 for one device. In a cluster, the number of devices of each process.
-            TensorFlow has no counterpart.
+        num_replicas: with `use_tpu=False`, the number of GPUs (if there are none, of jax's CPU devices) that take the place of a
+            TPU's cores, with batches split by the same rules; None or 1 for one device. In a cluster, the number of devices of each
+            process. TensorFlow has no counterpart.
 
     Values that are only wrong on a TPU, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
 
@@ -158,9 +158,9 @@ class TPUConfig(NamedTupleMethods):
 
 def _parse_duration(duration: str) -> int:
     """Return the seconds of a positive time such as "30s", "5m" or "1h"; raise ValueError for other strings."""
-    match = re.fullmatch(r"([0-9]+)([smh])", duration)
-    if match is None or int(match[1]) == 0:
+    match = re.fullmatch(r"(?P<count>[0-9]+)(?P<unit>[smh])", duration)
+    if match is None or int(match["count"]) == 0:
         raise ValueError(
             f'TPUConfig(iterations_per_loop=...) must be a positive int or a time such as "30s", "5m" or "1h", got {duration!r}.'
         )
-    return int(match[1]) * _SECONDS_PER_UNIT[match[2]]
+    return int(match["count"]) * _SECONDS_PER_UNIT[match["unit"]]

@@ -91,7 +91,7 @@ class _SavedModelExporter(Exporter):
 
 
 def _list_exports(export_path: str) -> list[str]:
-    """Return the names of the exports in a folder, the oldest first."""
+    """Return the names of the exports in a folder, the oldest first; empty if there is no such folder."""
     if not tf.io.gfile.isdir(export_path):
         return []
     names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_path))

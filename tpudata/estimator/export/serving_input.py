@@ -98,7 +98,7 @@ def _name_tensors(tensors: Tensors, field: str, default: str) -> dict[str, Tenso
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, object], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Make a serving_input_receiver_fn for serialised `tf.train.Example`s, the input "examples" (strings [batch]).
+    """Make a serving_input_receiver_fn for serialized `tf.train.Example`s, the input "examples" (strings [batch]).
 
     Args:
         feature_spec: feature spec for `tf.io.parse_example`.

@@ -25,13 +25,13 @@ class Call:
     Attributes:
         index: index of the call, from 0.
         total: number of calls on all hosts.
-        host: index of the host that the call is for, from 0.
+        host_index: index of the host that the call is for.
         num_replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of a batch.
     """
 
     index: int
     total: int
-    host: int
+    host_index: int
     num_replicas: int
 
     def make_input_context(self, num_batches: int) -> tf.distribute.InputContext:
@@ -81,7 +81,7 @@ class TPUContext:
         Raises:
             RuntimeError: it is read in model_fn, which is traced for all hosts.
         """
-        return self._require_call("current_host").host
+        return self._require_call("current_host").host_index
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
         """Return the host's device, this call's number, the number of calls, and the number of replicas that the call feeds.
@@ -221,14 +221,15 @@ class Deployment:
         num_hosts, num_replicas = topology.num_hosts, topology.num_replicas
         replicas_per_host = topology.num_local_replicas
         if self.has_one_call:
-            return [Call(index=0, total=1, host=0, num_replicas=num_replicas)]
+            return [Call(index=0, total=1, host_index=0, num_replicas=num_replicas)]
         if self.pipeline is InputPipelineConfig.PER_SHARD_V1:
             return [
-                Call(index=replica, total=num_replicas, host=replica // replicas_per_host, num_replicas=1)
+                Call(index=replica, total=num_replicas, host_index=replica // replicas_per_host, num_replicas=1)
                 for replica in range(num_replicas)
             ]
         return [
-            Call(index=host, total=num_hosts, host=host, num_replicas=replicas_per_host) for host in range(num_hosts)
+            Call(index=host_index, total=num_hosts, host_index=host_index, num_replicas=replicas_per_host)
+            for host_index in range(num_hosts)
         ]
 
     def make_params(self, call: Call | None) -> dict[str, object]:

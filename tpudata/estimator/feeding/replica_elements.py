@@ -90,7 +90,7 @@ class ReplicaElements:
                 f"{len(axes)}, expected {len(tensors)}). Put them into the order of tf.nest.flatten."
             )
         for axis, tensor in zip(axes, tensors, strict=True):
-            # A scalar has no axis; its entry is 0.
+            # A scalar has no axis, and is accepted with the entry 0.
             if not 0 <= axis < max(1, tensor.shape.rank):
                 raise ValueError(
                     f"TPUEstimator(batch_axis={self._batch_axis}): a tensor of shape {tensor.shape} has no axis {axis}. Fix the "

@@ -212,7 +212,7 @@ def check_for_devices(element_spec: Specs) -> None:
 
 
 def find_row_weights(features: Tensors | Specs) -> tf.Tensor | tf.TensorSpec | None:
-    """Return features["weights"] (or its spec) if they are floats [batch]; None without them, or if they have another type."""
+    """Return features["weights"] (or its spec) if they are floats [batch]; None if there are none, or if they have another type."""
     weights = features.get("weights") if isinstance(features, Mapping) else None
     if weights is None or are_sparse_parts(weights):
         return None

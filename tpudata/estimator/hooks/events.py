@@ -46,7 +46,7 @@ class EventWriter:
         self.write_summary(step, summary.SerializeToString())
 
     def write_summary(self, step: int, serialized: bytes) -> None:
-        """Write a serialised `tf.compat.v1.Summary` at `step`."""
+        """Write a serialized `tf.compat.v1.Summary` at `step`."""
         if self._folder is None:  # This process writes nothing.
             return
         with self._translate_errors():

@@ -32,7 +32,7 @@ class ModelSummaries:
         self, train_step: TrainStep, session: HookSession, scaffold: tf.compat.v1.train.Scaffold, is_enabled: bool
     ) -> None:
         self._request: Request | None = None
-        # Tensors of serialised `tf.compat.v1.Summary`s.
+        # Tensors of serialized `tf.compat.v1.Summary`s.
         self._tensors: list[tf.Tensor] = []
         self._fetches = train_step.fetches
         self.uses_tf_summary = is_enabled and train_step.uses_tf_summary

@@ -144,7 +144,7 @@ def _add_numbers(summary: tf.compat.v1.Summary, name: str, metric: Array) -> Non
 
 
 def _add_images(summary: tf.compat.v1.Summary, name: str, serialized: bytes) -> None:
-    """Add the summaries of a metric that is itself a serialised Summary, such as one of images."""
+    """Add the summaries of a metric that is itself a serialized Summary, such as one of images."""
     try:
         values = tf.compat.v1.Summary.FromString(serialized).value
     except DecodeError:

@@ -28,7 +28,7 @@ class ModelDir:
         return str(tf.io.gfile.join(self.model_dir, f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:
-        """Return the path of the newest checkpoint; None without one.
+        """Return the path of the newest checkpoint; None if there is none.
 
         Raises:
             CheckpointError: the folder's list of checkpoints is damaged, or the newest checkpoint does not exist.

@@ -74,8 +74,8 @@ class VariableStore:
     def load(self, blueprint: Blueprint, infos: Sequence[VariableInfo], checkpoint: Checkpoint | None) -> None:
         """Set the variables of `infos` to `checkpoint`, or to their initial values if it is None.
 
-        Initial values come from the warm start, or else from `blueprint`. Variables whose value comes from there already are
-        skipped.
+        Initial values come from the warm start or, for variables that it does not choose, from `blueprint`. Variables whose value
+        comes from there already are skipped.
 
         Raises:
             CheckpointError: the checkpoint, or the warm start's, lacks a variable, has it in another shape or dtype, or is damaged.

@@ -139,8 +139,10 @@ def _check_pattern(pattern: object) -> None:
 def make_warm_start_settings(warm_start_from: str | WarmStartSettings | None) -> WarmStartSettings | None:
     """Return the settings for TPUEstimator's `warm_start_from`; a path stands for all trainable variables.
 
+    Settings, and None, are returned unchanged.
+
     Raises:
-        ValueError: the value is neither a path nor settings.
+        ValueError: the value is neither a path, settings nor None.
     """
     if warm_start_from is None or isinstance(warm_start_from, WarmStartSettings):
         return warm_start_from

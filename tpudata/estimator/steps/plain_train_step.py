@@ -39,9 +39,11 @@ class PlainTrainStep(TrainStep):
 
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, is_broadcast: bool) -> None:
         super().__init__(traced, topology, store, is_broadcast=is_broadcast)
+        # Tensors of numbers that loops take, by type and number.
         self._constants: dict[tuple[type, int], tf.Tensor] = {}
+        # Function that tests the checked variables; None until it is first needed.
         self._are_finite: Callable[[], tf.Tensor] | None = None
-        # The last loop that was run, and the key of its request.
+        # Key of the last loop's request, and the loop.
         self._last_loop: tuple[object, _Loop] | None = None
 
     def run(self, iteration: StepIteration, request: LoopRequest) -> LoopResult:

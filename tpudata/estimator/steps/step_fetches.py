@@ -25,7 +25,6 @@ class StepFetches:
     """
 
     def __init__(self, traced: TracedModel, list_always_run: Callable[[TracedModel], list[tf.Operation]]) -> None:
-        # Names of the fetched tensors without side effects, and of the tensors and operations with side effects.
         self.value_names: tuple[str, ...] = ()
         self.effect_names: tuple[str, ...] = ()
         self._list_always_run = list_always_run

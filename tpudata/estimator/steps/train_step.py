@@ -68,7 +68,7 @@ class LoopResult(NamedTuple):
         """Return the result of a loop that took no step.
 
         Args:
-            global_step: the global step.
+            global_step: the global step that was reached.
             num_checked: number of checked variables.
             has_data: whether there was data for all requested steps.
         """

@@ -78,7 +78,7 @@ def rehearse(
 
 
 def _count_replicas(runtime: Runtime, tpu: TPUSlice | None) -> int:
-    """Return the number of replicas to rehearse with: one for each device of the slice; without a slice num_shards, or else 8.
+    """Return the number of replicas to rehearse with: one for each device of the slice; without a slice, num_shards or 8.
 
     Raises:
         UsageError: num_shards is not the slice's number of devices.

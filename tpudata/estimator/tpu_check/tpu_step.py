@@ -22,7 +22,7 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 
 # Largest number of rejected operations to look for; each costs a compilation for every doubling of the step's operations.
 _MAX_REJECTED = 3
-_REJECTS = (Fault.REJECTED, Fault.CRASH)
+_REJECTION_FAULTS = (Fault.REJECTED, Fault.CRASH)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TPUCompilation:
                 report("the step", str(error))
                 return None
             except CompilerError as error:
-                if error.fault not in _REJECTS:
+                if error.fault not in _REJECTION_FAULTS:
                     self._report_failure(error, parts, report)
                     return None
                 culprit = self._find_culprit(parts, part)
@@ -124,7 +124,7 @@ class TPUCompilation:
         except ModelFnValueError:
             return False
         except CompilerError as error:
-            return error.fault in _REJECTS
+            return error.fault in _REJECTION_FAULTS
         return False
 
 

@@ -78,6 +78,7 @@ def find_diverging_variables(blueprint: Blueprint, writes: Collection[str]) -> s
     sources = {operation.name for operation in operations if operation.type == "Placeholder"} | _find_draws(
         blueprint.graph
     )
+    # Seeds of Keras 3 must differ between replicas, so they count as diverging.
     seeds = [info for info in blueprint.variables if info.is_keras_seed]
     sources |= {blueprint.get_handle(info).op.name for info in seeds}
     diverging_updates = _find_diverging_updates(blueprint, is_effect, sources, is_synced=is_sum_over_all)

@@ -96,7 +96,7 @@ class HostCall:
 
 
 def make_host_call(traced: TracedModel, topology: Topology, replicas: ReplicaValues) -> HostCall | None:
-    """Return the spec's host_call; None without one, and in processes other than the chief."""
+    """Return the spec's host_call; None if it has none, and in processes other than the chief."""
     host_call = get_host_call(traced.spec)
     if host_call is None or not topology.peers.is_chief:
         return None

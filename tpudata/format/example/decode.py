@@ -45,7 +45,7 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
     """Parse a `tf.train.Example`.
 
     Args:
-        data: the serialised Example.
+        data: the serialized Example.
         path: file that it comes from, for messages.
         offset: byte offset of the record in that file, for messages.
 

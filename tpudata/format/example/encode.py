@@ -35,7 +35,7 @@ _EXAMPLE_TAG = b"\x0a"
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
-    """Serialise features to a `tf.train.Example`.
+    """Serialize features to a `tf.train.Example`.
 
     Args:
         features: by name: bytes, bytearray, memoryview of bytes, str (stored as UTF-8), int, bool, float, a sequence of one of
@@ -51,7 +51,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
 
 def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
-    """Serialise features in parts that concatenate to the Example; bytes values of 16 KiB and more are not copied.
+    """Serialize features in parts that concatenate to the Example; bytes values of 16 KiB and more are not copied.
 
     Args:
         features: values by name, as `encode_example` takes them.

@@ -40,7 +40,7 @@ class ObjectTable:
 
     @property
     def box_columns(self) -> tuple[Feature, ...]:
-        """The feature of whole boxes, or else the four features of their edges (ymin, xmin, ymax, xmax); empty without boxes."""
+        """The feature of whole boxes or, if there is none, those of all four edges (ymin, xmin, ymax, xmax); otherwise empty."""
         features = {feature.name: feature for feature in self.columns}
         box_feature = features.get(self._join_name(_BOX))
         if box_feature is not None:
@@ -68,7 +68,10 @@ class ObjectTable:
         return max(count_entries(feature, example.get(feature.name, ())) for feature in self.columns)
 
     def boxes(self, example: Mapping[str, Value]) -> list[Box]:
-        """Return the boxes of a record: ymin, xmin, ymax and xmax of each. Values must be floats, and lists equally long."""
+        """Return the boxes of a record: ymin, xmin, ymax and xmax of each; empty without `box_columns`.
+
+        Values must be floats, and lists equally long.
+        """
         columns = [_convert_to_numbers(feature, example.get(feature.name, ())) for feature in self.box_columns]
         if not columns:
             return []

@@ -17,7 +17,8 @@
     appends          int, number of appends
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
                      of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
-    real_token_share share of tokens in sequences that are not padding: follows from counts; missing for other layouts
+    real_token_share tokens divided by tokens plus padding, in sequences of one length: follows from counts; missing for
+                     other layouts
     maxima           {feature: count} of lists of any length: no record has more entries; missing for other features, and
                      if they were not counted
     warnings         {kind: line} about the conversion's input; missing without any
@@ -119,7 +120,7 @@ class Manifest:
 
     @property
     def real_token_share(self) -> float | None:
-        """Share of tokens that are not padding in sequences of one length; None for a dataset without sequences of one length."""
+        """Tokens divided by tokens plus padding, in sequences of one length; None if the dataset has no such sequences."""
         if "padding" not in self.counts:
             return None
         token_count = self.counts.get("tokens", 0)

@@ -29,19 +29,19 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
     offsets = index.offsets
     part_first = first
     while part_first < stop:
-        block = part_first // index.block_records
-        part_stop = min((block + 1) * index.block_records, stop)
+        block_index = part_first // index.block_records
+        part_stop = min((block_index + 1) * index.block_records, stop)
         begin, end = int(offsets[part_first]), int(offsets[part_stop])
         if index.compression is None:
             data = storage_for(path).read_range(path, begin, end - begin)
             if len(data) < end - begin:
                 raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
         else:
-            block_begin, _ = index.block_range(block)
-            data = read_blocks(path, index, block, block + 1)[begin - block_begin :]
-        for record in range(part_first, part_stop):
-            offset = int(offsets[record])
-            yield offset, check_frame(data[offset - begin : int(offsets[record + 1]) - begin], path, offset)
+            block_begin, _ = index.block_range(block_index)
+            data = read_blocks(path, index, block_index, block_index + 1)[begin - block_begin :]
+        for record_index in range(part_first, part_stop):
+            offset = int(offsets[record_index])
+            yield offset, check_frame(data[offset - begin : int(offsets[record_index + 1]) - begin], path, offset)
         part_first = part_stop
 
 
@@ -63,8 +63,8 @@ def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_check
     _, run_end = index.file_range(stop - 1)
     packed = storage_for(path).read_range(path, run_begin, run_end - run_begin, is_checked=is_checked)
     parts = []
-    for block in range(first, stop):
-        (packed_begin, packed_end), (begin, end) = index.file_range(block), index.block_range(block)
+    for block_index in range(first, stop):
+        (packed_begin, packed_end), (begin, end) = index.file_range(block_index), index.block_range(block_index)
         try:
             parts.append(unpack_blocks(packed[packed_begin - run_begin : packed_end - run_begin], end - begin))
         except ValueError as error:

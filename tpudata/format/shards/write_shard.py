@@ -31,7 +31,7 @@ def write_shard(
     Args:
         folder: the dataset's folder.
         name: the shard's file name, see `shard_name`.
-        records: serialised records, each whole or in parts, consumed once.
+        records: serialized records, each whole or in parts, consumed once.
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
         dali_index: whether to also write the index for DALI, which reads no compressed shards.
@@ -62,7 +62,7 @@ def write_shard_files(
     Args:
         folder: the dataset's folder.
         name: the shard's file name, see `shard_name`.
-        records: serialised records, each whole or in parts, consumed once.
+        records: serialized records, each whole or in parts, consumed once.
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
         dali_index: whether to also write the index for DALI, which reads no compressed shards.

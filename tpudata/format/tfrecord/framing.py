@@ -72,7 +72,7 @@ def has_checksum(data: Bytes, footer: bytes) -> bool:
 
 
 def find_damage(frame: Bytes) -> str | None:
-    """Return a description of a record's damage, None without damage; `frame` is the record with its header and footer."""
+    """Return a description of a record's damage, None if it is intact; `frame` is the record with its header and footer."""
     return _find_mismatch(bytes(frame[:HEADER_BYTES]), frame[HEADER_BYTES:-FOOTER_BYTES], bytes(frame[-FOOTER_BYTES:]))
 
 

@@ -93,13 +93,15 @@ def find_damaged_records(path: str, shard: Shard, index: ShardIndex, find_proble
         return ShardQuarantine(shard.crc32c, bytes=0, records=(all_records,))
     with storage.open(path) as file:
         runs = [
-            run for block in range(index.blocks) for run in _find_block_damage(path, file, index, block, find_problems)
+            run
+            for block_index in range(index.blocks)
+            for run in _find_block_damage(path, file, index, block_index, find_problems)
         ]
     return ShardQuarantine(shard.crc32c, entry.size, tuple(_join_runs(runs)))
 
 
 def _find_block_damage(
-    path: str, file: BinaryIO, index: ShardIndex, block: int, find_problems: FindProblems
+    path: str, file: BinaryIO, index: ShardIndex, block_index: int, find_problems: FindProblems
 ) -> Iterator[SkippedRecords]:
     """Read the next block of a shard and yield the records to skip.
 
@@ -107,12 +109,12 @@ def _find_block_damage(
         path: path of the shard's file, for messages.
         file: the shard's file, opened and read up to this block.
         index: index of the shard.
-        block: number of the block, from 0.
+        block_index: index of the block.
         find_problems: returns the problems of a record's content.
     """
-    first = block * index.block_records
+    first = block_index * index.block_records
     stop = min(first + index.block_records, index.records)
-    (begin, end), (unpacked_begin, unpacked_end) = index.file_range(block), index.block_range(block)
+    (begin, end), (unpacked_begin, unpacked_end) = index.file_range(block_index), index.block_range(block_index)
     data = file.read(end - begin)
     if index.compression is not None:
         try:
@@ -121,19 +123,19 @@ def _find_block_damage(
             yield SkippedRecords(first, stop, f"the block does not unpack: {error}")
             return
     has_intact_frames = True
-    for record in range(first, stop):
-        offset = int(index.offsets[record])
-        frame = data[offset - unpacked_begin : int(index.offsets[record + 1]) - unpacked_begin]
-        reason = _find_frame_damage(frame, int(index.offsets[record + 1]) - offset)
+    for record_index in range(first, stop):
+        offset, end_offset = int(index.offsets[record_index]), int(index.offsets[record_index + 1])
+        frame = data[offset - unpacked_begin : end_offset - unpacked_begin]
+        reason = _find_frame_damage(frame, end_offset - offset)
         if reason is not None:
             has_intact_frames = False
         else:
             problems = find_problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES])
             reason = "; ".join(problem.reason for problem in problems)
         if reason:
-            yield SkippedRecords(record, record + 1, reason)
+            yield SkippedRecords(record_index, record_index + 1, reason)
     # A damaged record explains a wrong checksum of its block.
-    if has_intact_frames and google_crc32c.value(data) != index.block_crc32c[block]:
+    if has_intact_frames and google_crc32c.value(data) != index.block_crc32c[block_index]:
         yield SkippedRecords(first, stop, "the records differ from those that were written, by the index's checksum")
 
 

@@ -69,7 +69,7 @@ class ShardCheck:
         walk = ShardWalk(path, shard, index)
         reported_bytes = 0
         try:
-            for defects in self._read_shard(path, shard, index, walk):
+            for defects in self._find_shard_defects(path, shard, index, walk):
                 yield from defects
                 if progress and walk.file_offset - reported_bytes >= _PROGRESS_BYTES:
                     progress(walk.file_offset - reported_bytes)
@@ -83,10 +83,10 @@ class ShardCheck:
         if progress:
             progress(shard.bytes - reported_bytes)
 
-    def _read_shard(
+    def _find_shard_defects(
         self, path: str, shard: Shard, index: ShardIndex | None, walk: ShardWalk
     ) -> Iterator[Sequence[Defect]]:
-        """Read a shard, and yield lists of its defects: of its size, of each record or block, and of its end.
+        """Yield lists of the defects of a shard: of its size, of each record or block, and of its end.
 
         A record without defects gives an empty list, so that the caller can report progress.
 

@@ -94,10 +94,10 @@ class ShardWalk:
         The index has the offset of every block, so damage hides no later block.
         """
         self._packed_crc = 0
-        for block in range(index.blocks):
-            begin, end = index.block_range(block)
-            packed_begin, packed_end = index.file_range(block)
-            self._enter_block(index, block, begin)
+        for block_index in range(index.blocks):
+            begin, end = index.block_range(block_index)
+            packed_begin, packed_end = index.file_range(block_index)
+            self._enter_block(index, block_index, begin)
             packed = file.read(packed_end - packed_begin)
             self.file_offset = packed_begin + len(packed)
             self._packed_crc = google_crc32c.extend(self._packed_crc, packed)
@@ -111,16 +111,16 @@ class ShardWalk:
                 # The bad block explains a wrong checksum of the file; its own defect may be yielded after more blocks.
                 self._is_damaged = True
                 # Count the records of this block, even if it is the last one.
-                self._enter_block(index, block + 1, end)
+                self._enter_block(index, block_index + 1, end)
             else:
                 yield from self.find_record_defects(io.BytesIO(data), end, find_problems)
         # The checksum of the file covers bytes after the last block.
         self._packed_crc = google_crc32c.extend(self._packed_crc, file.read())
 
-    def _enter_block(self, index: ShardIndex, block: int, offset: int) -> None:
+    def _enter_block(self, index: ShardIndex, block_index: int, offset: int) -> None:
         """Continue at the beginning of a block, or after the last one, regardless of errors in earlier blocks."""
         self._index, self._is_broken_off, self._is_block_damaged = index, False, False
-        self._next_record = min(block * index.block_records, index.records)
+        self._next_record = min(block_index * index.block_records, index.records)
         self.offset = self._block_start = offset
         self._block_start_crc = self._crc
 
@@ -199,12 +199,12 @@ class ShardWalk:
         """
         index, size = self._index, self.offset - self._block_start
         if index is not None and size and not self._is_broken_off:
-            block = (self._next_record - 1) // index.block_records
+            block_index = (self._next_record - 1) // index.block_records
             crc = split_crc32c(self._crc, self._block_start_crc, size)
             # The last block of a cut file and records beyond the index have no checksum; the number of records reports both.
             is_last = self._next_record == index.records
             is_whole = is_last or (self._next_record % index.block_records == 0 and self._next_record < index.records)
-            is_intact = not is_whole or crc == index.block_crc32c[block]
+            is_intact = not is_whole or crc == index.block_crc32c[block_index]
             # A damaged record, which is reported already, explains a wrong checksum of its block.
             if is_intact or self._is_block_damaged:
                 yield from self._flush_bad_blocks()

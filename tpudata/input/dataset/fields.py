@@ -129,7 +129,7 @@ class Fields:
 
     @property
     def images(self) -> tuple[Field, ...]:
-        """The inputs that are images; only these are scaled and normalised."""
+        """The inputs that are images; only these are scaled and normalized."""
         return tuple(field for field in self.inputs if field.feature.is_image)
 
     @property

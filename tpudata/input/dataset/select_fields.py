@@ -188,7 +188,7 @@ def _check_sizes(
 
 
 def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str, int] | None) -> Mapping[str, int]:
-    """Return the length that each sequence of tokens is padded to, by name; empty without `sequence_length`.
+    """Return the length that each sequence of tokens is padded to, by name; sequences that a mapping omits are not padded.
 
     Raises:
         UsageError: `sequence_length` has a name that no sequence has.

@@ -1,1 +1,1 @@
-"""Decoding of serialised records to tensors."""
+"""Decoding of serialized records to tensors."""

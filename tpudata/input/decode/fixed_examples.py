@@ -36,7 +36,7 @@ class FixedExamples:
     def detect(cls, template: bytes, fields: Sequence[Field]) -> FixedExamples | None:
         """Return the layout of Examples like `template`, or None if a field cannot be sliced from them."""
         positions = find_value_positions(template)
-        if positions is None or not all(_has_fixed_size(field, positions) for field in fields):
+        if positions is None or not all(_can_be_sliced(field, positions) for field in fields):
             return None
         return cls(template, tuple(fields), positions)
 
@@ -138,7 +138,7 @@ class FixedExamples:
         return cast_to_int32(field.feature.name, tf.reshape(values, (-1, *field.shape)))
 
 
-def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
+def _can_be_sliced(field: Field, positions: dict[str, ValuePosition]) -> bool:
     """Return whether a field can be sliced from Examples of the layout: its values have a fixed size, that of its shape.
 
     Args:
@@ -150,7 +150,7 @@ def _has_fixed_size(field: Field, positions: dict[str, ValuePosition]) -> bool:
         return False
     size, count = position.end - position.begin, math.prod(field.shape)
     if feature.kind == "int64":
-        # The values in a list of varints have no fixed offsets. A negative number has 10 bytes, whose shifts leave int64.
+        # The values in a list of varints have no fixed offsets. A negative number has 10 bytes, which shifting would overflow.
         return field.shape == () and size < 10
     if feature.kind == "float":
         return size == 4 * count

@@ -1,4 +1,4 @@
-"""Parsing of serialised Examples to tensors, a whole batch at a time: one op for the batch, not one per record."""
+"""Parsing of serialized Examples to tensors, a whole batch at a time: one op for the batch, not one per record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
     """Parse and decode a batch of records.
 
     Args:
-        serialized: string [n], each a serialised `tf.train.Example`.
+        serialized: string [n], each a serialized `tf.train.Example`.
         fields: fields to read.
         hint: advice for a record that does not match the fields; ends the error message.
 
@@ -47,7 +47,7 @@ def parse_columns(serialized: tf.Tensor, fields: Sequence[Field]) -> Columns:
     """Return the stored values of a batch of records, by feature name; lists of any length are ragged, or bytes.
 
     Args:
-        serialized: string [n], each a serialised `tf.train.Example`.
+        serialized: string [n], each a serialized `tf.train.Example`.
         fields: fields to read.
     """
     spec = {field.feature.name: _make_spec(field) for field in fields if field.is_stored}
@@ -91,7 +91,7 @@ def parse_stored(
     """Parse a batch of records without decoding images and raw bytes.
 
     Args:
-        serialized: string [n], each a serialised `tf.train.Example`.
+        serialized: string [n], each a serialized `tf.train.Example`.
         features: features to read.
         defaults: stored values for records that lack a feature, by its name; None for features that are required.
 
@@ -114,7 +114,7 @@ def measure_sequences(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tens
     """Return the length of the longest sequence of each record, int64 [n].
 
     Args:
-        serialized: string [n], each a serialised `tf.train.Example`.
+        serialized: string [n], each a serialized `tf.train.Example`.
         fields: sequences that are padded.
     """
     stored = tf.io.parse_example(serialized, {field.feature.name: _make_spec(field) for field in fields})

@@ -17,7 +17,7 @@ def parse_rows(parse: Callable[..., Element], serialized: tf.Tensor) -> Element:
 
     Args:
         parse: returns features, or (features, labels), a row for each record.
-        serialized: string [n], the records as they are stored.
+        serialized: string [n], the records as stored.
 
     Returns:
         The same structure of tensors [n, ...]; int64 as int32.

@@ -65,7 +65,7 @@ class Shards(SplitFiles):
         return parse_stored(stored, self.manifest.features, defaults)
 
     def _read_first_record(self) -> bytes:
-        """Return the first record that is not in quarantine; empty without one, or if it is damaged, which the reader reports.
+        """Return the first record that is not in quarantine; empty if there is none, or if it is damaged, which the reader reports.
 
         Raises:
             CorruptionError: it is not a `tf.train.Example`: `parse_example` would read only the context of a SequenceExample.

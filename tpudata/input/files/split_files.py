@@ -81,7 +81,7 @@ class Run:
 class SplitFiles(abc.ABC):
     """The files of a split: how records are found in them, read and parsed. Each kind of file is a subclass.
 
-    A kind that defines no more than `read_records` feeds records as they are stored.
+    A kind that defines no more than `read_records` feeds records as stored.
 
     Args:
         dataset: the dataset.
@@ -192,14 +192,14 @@ class SplitFiles(abc.ABC):
 
     @abc.abstractmethod
     def read_records(self, run: Run) -> tf.data.Dataset:
-        """Return a dataset of the records of a run as they are stored, string scalars; more records of the file may follow."""
+        """Return a dataset of the records of a run as stored, string scalars; more records of the file may follow."""
 
     def make_decoder(self, fields: Sequence[Field]) -> Decode:
         """Return a function that decodes the values of `fields` in stored records."""
         return functools.partial(keep_whole, fields)
 
     def parse_features(self, stored: tf.Tensor, fields: Sequence[Field]) -> Columns:
-        """Parse records without decoding: each feature by its full name, as it is stored, a row for each record.
+        """Parse records without decoding: each feature by its full name, as stored, a row for each record.
 
         Lists of any length are ragged; encoded images, text and the raw bytes of Examples are strings.
 

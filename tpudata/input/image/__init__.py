@@ -1,1 +1,1 @@
-"""Pictures cropped, augmented, mixed and normalised."""
+"""Pictures cropped, augmented, mixed and normalized."""

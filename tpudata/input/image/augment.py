@@ -3,7 +3,7 @@
 Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space" (2019), with AutoAugment's
 sixteen operations as in tensorflow/tpu's efficientnet. It runs on single images after their crop: uint8 in, uint8 out.
 
-Label maps and masks of the image turn, shear and move with it, by the nearest pixel; colours and holes leave them as they are.
+Label maps and masks of the image turn, shear and move with it, by the nearest pixel; colours and holes leave them unchanged.
 Boxes and points of the image follow the moves that are returned.
 
 Nothing here keeps state: the same image and seed give the same result.
@@ -30,7 +30,7 @@ MAX_MAGNITUDE = 10
 class RandAugment:
     """`layers` operations on each image, one after the other, each drawn from `OPERATIONS` with equal chance.
 
-    At magnitude 0, the operations that have a strength leave the image as it is; at 10 they are as strong as AutoAugment's
+    At magnitude 0, the operations that have a strength leave the image unchanged; at 10 they are as strong as AutoAugment's
     strongest. In between they grow in proportion. (In tensorflow/tpu's code some are weaker at 10 than at 0: there solarize does
     nothing at 10, and color fades at 0.)
 

@@ -160,7 +160,7 @@ def cutout(image: tf.Tensor, side: int, centre: tf.Tensor) -> tf.Tensor:
 
 
 def _blend(background: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor:
-    """Return background + factor * (image - background), cut to uint8."""
+    """Return background + factor * (image - background), clipped to uint8; `background` is float32."""
     values = tf.cast(image, tf.float32)
     mixed = background + tf.cast(factor, tf.float32) * (values - background)
     return tf.cast(tf.clip_by_value(mixed, 0.0, 255.0), tf.uint8)

@@ -115,7 +115,7 @@ def prepare_image(
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:
-    """Convert images [..., width, channels], 0 to 255, to `options.dtype_name`: normalised, from 0 to 1, or unchanged uint8."""
+    """Convert images [..., width, channels], 0 to 255, to `options.dtype_name`: normalized, from 0 to 1, or unchanged uint8."""
     if options.normalize is not None:
         return normalize(images, options.normalize, tf.as_dtype(options.dtype_name))
     return images if options.dtype_name == "uint8" else cast_image(images, tf.as_dtype(options.dtype_name))

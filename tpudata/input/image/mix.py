@@ -5,7 +5,7 @@ row's is the last), which in a shuffled batch is a random one. With several host
 batch, so that the pairs, unlike the set of records, depend on the number of hosts.
 
 Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities; several classes of a
-record and other floats are blended as they are. Label maps get the partner's rectangle with CutMix, and cannot be blended with
+record and other floats are blended directly. Label maps get the partner's rectangle with CutMix, and cannot be blended with
 MixUp. Nothing here keeps state.
 """
 
@@ -65,7 +65,7 @@ def mix_images(
     """Mix the images of a batch.
 
     Args:
-        images: the images, [B, height, width, channels], static except B: uint8, or floats, normalised or not. With CutMix also
+        images: the images, [B, height, width, channels], static except B: uint8, or floats, normalized or not. With CutMix also
             label maps: integers [B, height, width, 1].
         options: options of the mix.
         seed: int32 [2]: the same seed gives the same shares and rectangles.

@@ -1,4 +1,4 @@
-"""Normalisation: uint8 images to floats of about zero mean and unit deviation."""
+"""Normalization: uint8 images to floats of about zero mean and unit deviation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DTYPES = (tf.float32, tf.bfloat16, tf.float16)
 
 @dataclasses.dataclass(frozen=True)
 class Normalize:
-    """Normalisation of each channel: (value / 255 - mean) / std.
+    """Normalization of each channel: (value / 255 - mean) / std.
 
     Attributes:
         mean: mean of each channel, or one for all; of values from 0 to 1.
@@ -47,7 +47,7 @@ class Normalize:
 
 
 def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tensor:
-    """Normalise an image, or a batch of them, in float32, and round the result once to `dtype`.
+    """Normalize an image, or a batch of them, in float32, and round the result once to `dtype`.
 
     Args:
         images: [..., width, channels] with values 0 to 255; width and channels are static.
@@ -68,7 +68,7 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
         raise UsageError(
             f"Normalize has {len(options.mean)} means, and the images have {channels} channels. Pass one for each, or one for all."
         )
-    # Normalise a whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. NumPy tiles
+    # Normalize a whole row of pixels at a time: with an innermost dimension of 3, TensorFlow takes four times as long. NumPy tiles
     # once; TensorFlow would tile for every image.
     num_repeats = width * channels // len(options.mean)
     row_scale = np.tile(np.array([1 / (255 * std) for std in options.std], np.float32), num_repeats)

@@ -1,4 +1,4 @@
-"""Lists of any length: as they are stored, as padded columns with the number of their entries, and as multi-hot classes."""
+"""Lists of any length: as stored, as padded columns with the number of their entries, and as multi-hot classes."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Images:
 
     Label maps (features of encoding "label_map") keep their values: `size` and `crop` give them the window and the size of the
     image, each pixel being the nearest one; flips and moves of `augment` are the image's; CutMix pastes the same rectangle, and
-    `transpose` also turns them. `normalize` and `dtype` leave them as they are, and MixUp rejects them.
+    `transpose` also turns them. `normalize` and `dtype` leave them unchanged, and MixUp rejects them.
 
     Boxes, points and masks that `pad` feeds (`PREFIX/bbox/ymin`, `PREFIX/bbox`, `PREFIX/keypoint/y`, `PREFIX/mask`) move with
     crops, flips and moves of `augment`: docs/feed/lists.md has the rules. `mix` rejects them.
@@ -51,8 +51,8 @@ class Images:
         augment: `RandAugment()` augments each image after its crop. Training only.
         normalize: `Normalize.imagenet()`, or other means and deviations; gives floats, so it needs a `dtype` of floats.
         dtype: dtype of images, uint8 [height, width, channels] as stored: "uint8", values 0 to 255, takes a quarter of float32's
-            transfer to the device; the model then normalises. "float32", "bfloat16" and "float16" yield values 0 to 1, or
-            normalised ones. Other uint8 features are numbers, and stay as they are.
+            transfer to the device; the model then normalizes. "float32", "bfloat16" and "float16" yield values 0 to 1, or
+            normalized ones. Other uint8 features are numbers, and stay unchanged.
         mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
             float32 [B, classes], and labels of several classes, or floats, become their mean by these shares. Training only.
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
@@ -145,7 +145,7 @@ class Images:
                 " the boxes in pad=."
             )
         options = [name for name in ("crop", "augment", "normalize", "mix", "transpose") if getattr(self, name)]
-        # Without these options, any images are fed as they are.
+        # Without these options, any images are fed unchanged.
         if not options:
             return
         if not fields.images:

@@ -29,7 +29,7 @@ class Tokens:
             that holds them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
             `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
         truncate: truncate longer records instead of raising an error.
-        pad_id: id in padding; None takes the tokenizer's from the manifest, or else 0.
+        pad_id: id in padding; None takes the tokenizer's from the manifest or, if it has none, 0.
         targets: labels are the token after each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 if there is one; 0 at the end of a row, a packed document or the text, in padding, and in
             evaluation's padded rows. None: for the layouts sequences and packed, unless one feature is asked for.
@@ -85,8 +85,8 @@ class Tokens:
 
     @property
     def selection(self) -> dict[str, object]:
-        """The options that select what is read of a record and that the caller passed, by name."""
-        # `names` only renames what is read. None and False are the defaults.
+        """The options that affect what is read of a record and are switched on, by name."""
+        # None and False switch nothing on. `names` only renames.
         options = dataclasses.asdict(self).items()
         return {name: value for name, value in options if value is not None and value is not False and name != "names"}
 

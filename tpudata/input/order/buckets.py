@@ -45,9 +45,9 @@ def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
     return [bucket for bucket in buckets if len(bucket.ids)]
 
 
-def derive_bucket_seed(seed: int, bucket: int) -> int:
+def derive_bucket_seed(seed: int, bucket_index: int) -> int:
     """Return the seed of a bucket's order, from 0 to 2**32 - 1, from the run's seed and the bucket's index."""
-    return int(np.random.SeedSequence((seed, bucket)).generate_state(1)[0])
+    return int(np.random.SeedSequence((seed, bucket_index)).generate_state(1)[0])
 
 
 class BucketSteps:

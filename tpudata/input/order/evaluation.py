@@ -35,17 +35,17 @@ class EvaluationOrder:
         """Number of batches."""
         return -(-self.num_records // self.batch_size)
 
-    def list_ranges(self, step: int, first: int, stop: int) -> tuple[Integers, Integers]:
-        """Return the ranges of the records in rows [first, stop) of all batches from a step on: (firsts, stops), int64 [n] each.
+    def list_ranges(self, step: int, first_row: int, stop_row: int) -> tuple[Integers, Integers]:
+        """Return the ranges of the records in rows [first_row, stop_row) of all batches from a step on.
 
-        No range crosses the end of a chunk. Padding is omitted.
+        They are (firsts, stops), int64 [n] each. No range crosses the end of a chunk. Padding is omitted.
         """
         # All rows are one run across the ends of batches: fewer and longer ranges.
-        if stop - first == self.batch_size:
+        if stop_row - first_row == self.batch_size:
             run_firsts, run_stops = np.array([step * self.batch_size]), np.array([self.num_records])
         else:
-            run_firsts = np.arange(step, self.steps, dtype=np.int64) * self.batch_size + first
-            run_stops = np.minimum(run_firsts + stop - first, self.num_records)
+            run_firsts = np.arange(step, self.steps, dtype=np.int64) * self.batch_size + first_row
+            run_stops = np.minimum(run_firsts + stop_row - first_row, self.num_records)
         run_firsts, run_stops = run_firsts[run_firsts < run_stops], run_stops[run_firsts < run_stops]
         # Split each run at the chunks that begin inside it.
         low = np.searchsorted(self.chunks.firsts, run_firsts, "right")
@@ -65,7 +65,7 @@ class EvaluationOrder:
         return take_rows(lambda host_part: self._make_batches(ranges, host_part), ranges, part)
 
     def read_pass(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
-        """Return a dataset of a part's records without extras; the last batches are padded with the last record."""
+        """Return a dataset of a part's records without extras; rows of the last step without a record repeat the last record."""
         rows = part.rows
         firsts, stops = self.list_ranges(part.start_step, rows.first, rows.stop)
         # The last record is read once more as padding.

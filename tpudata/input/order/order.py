@@ -95,7 +95,7 @@ class Order(Protocol):
 
     @property
     def steps(self) -> int | None:
-        """Number of global batches; None without an end."""
+        """Number of global batches; None if they never end."""
 
     def list_starts(self, rows: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""

@@ -29,13 +29,13 @@ class SequentialOrder:
         """Number of records, N."""
         return self.chunks.num_records
 
-    def list_ranges(self, step: int, first: int, stop: int) -> tf.data.Dataset:
+    def list_ranges(self, step: int, first_row: int, stop_row: int) -> tf.data.Dataset:
         """Return an endless dataset of the ranges [first, stop) of the records in some rows of all batches from a step on.
 
         Args:
             step: the first step.
-            first: first of the rows.
-            stop: the row after the last one.
+            first_row: first of the rows.
+            stop_row: the row after the last one.
 
         No range crosses the end of a chunk.
         """
@@ -61,10 +61,11 @@ class SequentialOrder:
             )
 
         def list_step(later_step: tf.Tensor) -> tf.data.Dataset:
-            return cut_into_ranges(later_step * self.batch_size + first, later_step * self.batch_size + stop)
+            batch_begin = later_step * self.batch_size
+            return cut_into_ranges(batch_begin + first_row, batch_begin + stop_row)
 
         # All rows of neighbouring batches are one run. Listed by epoch, it has fewer and longer ranges than by step.
-        if stop - first == self.batch_size:
+        if stop_row - first_row == self.batch_size:
             epochs = tf.data.Dataset.range(step * self.batch_size // self.num_records, tf.int64.max)
             return epochs.flat_map(without_autograph(list_epoch))
         return tf.data.Dataset.range(step, tf.int64.max).flat_map(without_autograph(list_step))

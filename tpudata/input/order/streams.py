@@ -97,10 +97,9 @@ class StreamOrder(TrainingOrder):
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
-            # The first epoch begins before the block, and may have none of the slot's later turns.
+            # The first epoch may begin before the block.
             begin = tf.maximum(first_turn, start_turn)
-            end = tf.maximum(begin, stop_turn)
-            spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, end)
+            spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, stop_turn)
             return tf.data.Dataset.from_tensor_slices(spans)
 
         epochs = tf.data.Dataset.range((start_turn * self.num_lanes + slot) // self.num_records, tf.int64.max)
@@ -143,7 +142,7 @@ class StreamOrder(TrainingOrder):
         # before the bound, and its first ones to the next: to read the first ones alone would fetch a whole block.
         is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
         begins = tf.sort(tf.concat([whole.begins, bounds], 0))
-        # With fewer records than lanes, some bounds are at the end.
+        # With fewer records than lanes, some bounds are at the end of the sequence, and get the last chunk.
         chunk = tf.minimum(count_up_to(whole.ends, begins), len(self.chunks.firsts) - 1)
         offset, size = begins - tf.gather(whole.begins, chunk), tf.gather(sizes, chunk)
         rotated_offset = tf.math.floormod(offset - tf.gather(head, chunk), size)

@@ -107,9 +107,9 @@ class TrainingOrder:
         """Number of steps that take their rows from one block."""
         return self.turns_per_block // self.stride
 
-    def find_slots(self, first: int, stop: int) -> range:
-        """Return the slots of the rows [first, stop) of a batch."""
-        return range(first // self.stride, -(-stop // self.stride))
+    def find_slots(self, first_row: int, stop_row: int) -> range:
+        """Return the slots of the rows [first_row, stop_row) of a batch."""
+        return range(first_row // self.stride, -(-stop_row // self.stride))
 
     def list_starts(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
@@ -270,10 +270,10 @@ class TrainingOrder:
         by_step = tf.reshape(mixed_positions, [len(slots), self.steps_per_block, self.stride])
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
-    def compute_positions(self, step: tf.Tensor, first: int, stop: int) -> tf.Tensor:
-        """Return the position in the stream of each of the rows [first, stop) of a step's batch, int64."""
+    def compute_positions(self, step: tf.Tensor, first_row: int, stop_row: int) -> tf.Tensor:
+        """Return the position in the stream of each of the rows [first_row, stop_row) of a step's batch, int64."""
         # Row r has turn r % stride of the step in slot r // stride; turn t of slot s is position s + t L.
-        rows = tf.range(first, stop, dtype=tf.int64)
+        rows = tf.range(first_row, stop_row, dtype=tf.int64)
         return step * self.batch_size + rows % self.stride * self.num_lanes + rows // self.stride
 
     def _find_turns(

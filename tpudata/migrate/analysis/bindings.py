@@ -7,10 +7,10 @@ import collections
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from tpudata.migrate.tensorflow_names import Path
+from tpudata.migrate.tensorflow_names import ApiPath
 
 # Paths of the parts of TensorFlow that modules stand for, by the names of the modules.
-_MODULES: dict[str, Path] = {
+_MODULES: dict[str, ApiPath] = {
     "tensorflow": (),
     "tensorflow.compat.v1": (),
     "tensorflow.compat.v2": (),
@@ -39,7 +39,7 @@ class Binding:
         statement: the import statement, or the assignment that gives a part another name.
     """
 
-    path: Path
+    path: ApiPath
     module: str
     statement: ast.Import | ast.ImportFrom | ast.Assign
 
@@ -54,8 +54,10 @@ class Binding:
         return self.module == _V2 or self.module.startswith(f"{_V2}.")
 
 
-def find_module_path(name: str) -> Path | None:
-    """Return the path below `tensorflow` that a module or an imported name stands for; None for a module of another package.
+def find_module_path(name: str) -> ApiPath | None:
+    """Return the path of a module or an imported name below `tensorflow`, such as ("estimator", "tpu").
+
+    It is None if the module is of another package.
 
     Args:
         name: dotted name of the module, or of the module and the name in it.
@@ -82,7 +84,7 @@ def find_imports(statement: ast.Import | ast.ImportFrom) -> dict[str, Binding]:
             path = find_module_path(alias.name)
             if path is not None:
                 imports[alias.asname] = Binding(path, alias.name, statement)
-        # `import tensorflow.keras` binds tensorflow. An import of a private module stays as it is.
+        # `import tensorflow.keras` binds tensorflow. An import of a private module stays unchanged.
         elif f"{alias.name}.".startswith("tensorflow.") and not f"{alias.name}.".startswith(_PRIVATE_MODULES):
             imports["tensorflow"] = Binding((), "tensorflow", statement)
     return imports
@@ -121,13 +123,13 @@ def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, B
     return aliases
 
 
-def find_tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
+def find_tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> ApiPath | None:
     """Return the path below TensorFlow that an expression means, without `compat.v1`; None for another expression."""
     raw_path = find_raw_path(node, bindings)
     return raw_path[2:] if raw_path is not None and raw_path[:2] == ("compat", "v1") else raw_path
 
 
-def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None:
+def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> ApiPath | None:
     """Return the path below TensorFlow that an expression means, which keeps a leading `compat.v1`; None for another expression."""
     chain = split_dotted_name(node)
     if chain is None or chain[0] not in bindings:
@@ -135,7 +137,7 @@ def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> Path | None
     return (*bindings[chain[0]].path, *chain[1:])
 
 
-def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, Path]]:
+def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, ApiPath]]:
     """Yield the node and the path of each name of TensorFlow that is read; for `tf.a.b`, only the whole name, not `tf.a`.
 
     The path of `tf` alone is empty. Paths keep a leading `compat.v1`, as `find_raw_path` does.
@@ -153,7 +155,7 @@ def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple
                 yield node, path
 
 
-def split_dotted_name(node: ast.AST) -> Path | None:
+def split_dotted_name(node: ast.AST) -> tuple[str, ...] | None:
     """Return the parts of a dotted name; None for another expression."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):

@@ -172,7 +172,7 @@ class _GraphUseReader:
         return scope
 
     def _record_call(self, node: ast.Call, scope: _Scope) -> None:
-        """Record a call that no `with` of a graph encloses: as a use if it needs a graph, else as calls of functions of the files.
+        """Record a call outside of every `with graph.as_default():`: a use if it needs a graph, or the functions it may call.
 
         Args:
             node: the call.

@@ -65,6 +65,7 @@ class _Planner:
     """
 
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
+        # The order matters: each fact is computed from facts above it.
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
         self._uses = GraphUses(trees, self._bindings)
@@ -78,9 +79,10 @@ class _Planner:
         self._reachable_files = {path: self._find_reachable(path) for path in trees}
         guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
         own_versions = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
-        linked_files = {path: set().union(*self._find_programs(path)) for path in trees}
-        self._versions = decide_versions(own_versions, linked_files)
-        # The name for TensorFlow of a file that is written for TensorFlow 1 becomes compat.v1, in guarded code as well.
+        files_of_programs = {path: set().union(*self._find_programs(path)) for path in trees}
+        self._versions = decide_versions(own_versions, files_of_programs)
+        # In a file written for TensorFlow 1, the import itself becomes compat.v1, which also covers guarded code. So no node is
+        # exempt.
         self._guarded = {
             path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
         }

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Collection, Iterable, Mapping
 
 from tpudata.migrate.analysis.bindings import Binding, find_paths, find_tensorflow_path
-from tpudata.migrate.tensorflow_names import Api, Path, load_tensorflow_names
+from tpudata.migrate.tensorflow_names import Api, ApiPath, load_tensorflow_names
 
 # Parts of compat.v1 that TensorFlow 2.0 to 2.4 had as well: mixed precision with Keras, and structures of datasets.
 _EARLY_V2_PARTS = (("mixed_precision",), ("train", "experimental"), ("data", "experimental"))
@@ -63,30 +63,32 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collec
     return Version.MAYBE_V2 if any(path[:1] in _NEW_PROGRAM_PARTS for path in all_paths) else Version.UNDECIDED
 
 
-def decide_versions(versions: Mapping[str, Version], linked_files: Mapping[str, Collection[str]]) -> dict[str, Version]:
+def decide_versions(
+    versions: Mapping[str, Version], files_of_programs: Mapping[str, Collection[str]]
+) -> dict[str, Version]:
     """Return the API of each file; if a file does not show it, other files of TensorFlow 1, ported or not, decide.
 
     Args:
         versions: the API that each file shows by itself, by its path.
-        linked_files: for each file, the files of all programs that it belongs to. For a file of Keras or eager code, only these
-            decide, since it may be a separate program; for other files, all files decide.
+        files_of_programs: for each file, the files of all programs that it belongs to. For a file of Keras or eager code, only
+            these decide, since it may be a separate program; for other files, all files decide.
     """
-    return {path: _decide_version(versions, path, linked_files[path]) for path in versions}
+    return {path: _decide_version(versions, path, files_of_programs[path]) for path in versions}
 
 
-def _decide_version(versions: Mapping[str, Version], path: str, linked_files: Collection[str]) -> Version:
-    """Return the API of one file: its own if that is clear, or else the API that other files suggest.
+def _decide_version(versions: Mapping[str, Version], path: str, files_of_programs: Collection[str]) -> Version:
+    """Return the API of one file: its own if that is clear, otherwise the API that other files suggest.
 
     Args:
         versions: the API that each file shows by itself, by its path.
         path: path of the file to decide for.
-        linked_files: the files of all programs that this file belongs to.
+        files_of_programs: the files of all programs that this file belongs to.
     """
     version = versions[path]
     if version not in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2):
         return version
     # A file of Keras may be a separate program, so only files of its programs decide.
-    deciding_files = linked_files if version is Version.MAYBE_V2 else versions
+    deciding_files = files_of_programs if version is Version.MAYBE_V2 else versions
     other_versions = {versions[file] for file in deciding_files}
     if Version.V1 in other_versions:
         return Version.V1
@@ -99,7 +101,7 @@ def is_written_for_v1(version: Version) -> bool:
     return version in (Version.V1, Version.PORTED, Version.MAYBE_V1)
 
 
-def _is_in_early_v2(path: Path) -> bool:
+def _is_in_early_v2(path: ApiPath) -> bool:
     return any(path[: len(part)] == part for part in _EARLY_V2_PARTS)
 
 

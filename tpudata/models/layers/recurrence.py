@@ -67,14 +67,14 @@ def _run_forward(inputs: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     """
     steps, batch_size, num_units = inputs.shape[0], inputs.shape[1], kernel.shape[0]
     zeros = tf.zeros_like(inputs[0, :, :num_units])
-    inputs_in = tf.TensorArray(tf.float32, steps).unstack(inputs)
+    input_array = tf.TensorArray(tf.float32, steps).unstack(inputs)
     sizes = (num_units, num_units, 4 * num_units)
     arrays = [tf.TensorArray(tf.float32, steps, element_shape=[batch_size, size]) for size in sizes]
 
     def step(
         t: tf.Tensor, output: tf.Tensor, cell: tf.Tensor, *arrays: tf.TensorArray
     ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
-        output, cell, gates = lstm_cell(inputs_in.read(t) + tf.matmul(output, kernel), cell)
+        output, cell, gates = lstm_cell(input_array.read(t) + tf.matmul(output, kernel), cell)
         tensors = (output, cell, gates)
         return t + 1, output, cell, *(array.write(t, tensor) for array, tensor in zip(arrays, tensors, strict=True))
 
@@ -96,10 +96,10 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     """
     steps, num_units = cells.shape[0], kernel.shape[0]
     zeros = tf.zeros_like(cells[0])
-    gradients_in, cells_in, gates_in = (
+    output_gradient_array, cell_array, gate_array = (
         tf.TensorArray(tf.float32, steps).unstack(tensor) for tensor in (output_gradients, cells, gates)
     )
-    previous_cells_in = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
+    previous_cell_array = tf.TensorArray(tf.float32, steps).unstack(tf.concat([zeros[None], cells[:-1]], axis=0))
     gradients = tf.TensorArray(tf.float32, steps, element_shape=[cells.shape[1], 4 * num_units])
     # Transposed once: in each step, the transposition would take longer than the product.
     transposed_kernel = tf.transpose(kernel)
@@ -108,15 +108,15 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
         steps_done: tf.Tensor, later_d_output: tf.Tensor, later_d_cell: tf.Tensor, gradients: tf.TensorArray
     ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
         t = steps - 1 - steps_done
-        i, f, g, o = tf.split(gates_in.read(t), 4, axis=1)
-        tanh_cell = tf.tanh(cells_in.read(t))
+        i, f, g, o = tf.split(gate_array.read(t), 4, axis=1)
+        tanh_cell = tf.tanh(cell_array.read(t))
         # The later steps also depend on this step's output and cell.
-        d_output = later_d_output + gradients_in.read(t)
+        d_output = later_d_output + output_gradient_array.read(t)
         d_cell = later_d_cell + d_output * o * (1 - tanh_cell * tanh_cell)
         d_gates = tf.concat(
             [
                 d_cell * g * i * (1 - i),
-                d_cell * previous_cells_in.read(t) * f * (1 - f),
+                d_cell * previous_cell_array.read(t) * f * (1 - f),
                 d_cell * i * (1 - g * g),
                 d_output * tanh_cell * o * (1 - o),
             ],

@@ -80,7 +80,7 @@ def _change_claim(output: str, claim: Claim, change: Callable[[Claim], bytes | N
     Args:
         output: the folder.
         claim: claim of the run.
-        change: returns the new content for the claim as it is stored; None to remove it.
+        change: returns the new content for the claim as stored; None to remove it.
     """
     path = claim_path(output)
     for _ in range(_MAX_TRIES):

@@ -57,7 +57,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
         headers = make_headers(proxy_basic_auth=unquote(user)) if user else None
         pools = urllib3.ProxyManager(proxy, proxy_headers=headers, proxy_ssl_context=context, **options)
     pools.pool_classes_by_scheme = {
-        scheme: _add_connection_class(pool) for scheme, pool in pools.pool_classes_by_scheme.items()
+        scheme: _add_connection_class(pool_class) for scheme, pool_class in pools.pool_classes_by_scheme.items()
     }
     return pools
 
@@ -86,7 +86,7 @@ class _Connection:
         super().request(method, url + query, body, sent_headers, **options)  # type: ignore[misc]
 
 
-def _add_connection_class(pool: Any) -> Any:
-    """Return a subclass of `pool`, a class of connection pools; its connections are also `_Connection`s."""
-    connection = type(pool.ConnectionCls.__name__, (_Connection, pool.ConnectionCls), {})
-    return type(pool.__name__, (pool,), {"ConnectionCls": connection})
+def _add_connection_class(pool_class: Any) -> Any:
+    """Return a subclass of a class of connection pools, whose connections are also `_Connection`s."""
+    connection_class = type(pool_class.ConnectionCls.__name__, (_Connection, pool_class.ConnectionCls), {})
+    return type(pool_class.__name__, (pool_class,), {"ConnectionCls": connection_class})

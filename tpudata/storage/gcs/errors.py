@@ -210,17 +210,18 @@ def _explain_forbidden(error: BaseException, bucket: str) -> str:
         for mark, fix in _FORBIDDEN:
             if mark in message.lower():
                 return f"the store does not allow it (403: {message}). {fix}"
-    return _describe_denial(
-        f"no permission (403). Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to read only."
-        f" The store says: {message}."
+    denial = _describe_denial(
+        "no permission (403)",
+        f"Grant the account roles/storage.objectUser on bucket {bucket}, or objectViewer to read only.",
     )
+    return f"{denial} The store says: {message}."
 
 
-def _describe_denial(reason: str) -> str:
-    """Return the reason of a denial with a fix: use credentials again, or log in, unless the reason ends with another fix."""
+def _describe_denial(reason: str, fix: str = _LOGIN) -> str:
+    """Return the reason and the fix of a denial; if anonymous access is switched on, the fix is to unset it."""
     if is_switched_on(ANONYMOUS):
-        return f"{reason.rstrip('.')}, and {ANONYMOUS} disables credentials. Unset it."
-    return reason if reason.endswith(".") else f"{reason}. {_LOGIN}"
+        return f"{reason}, and {ANONYMOUS} disables credentials. Unset it."
+    return f"{reason}. {fix}"
 
 
 def _describe_failure(error: BaseException | None) -> str:
@@ -235,7 +236,7 @@ def _describe_failure(error: BaseException | None) -> str:
 
 
 def _read_message(error: BaseException) -> str:
-    """Return the store's message in an error, or else the error as a string, on one line and without a full stop."""
+    """Return the store's message in an error or, if there is none, the error as a string: one line without a full stop."""
     return _shorten(str(getattr(error, "message", error))).rstrip(".")
 
 

@@ -207,7 +207,7 @@ def _step_character(character: str, step: int = 1) -> str:
 
 def _reject_empty_part(folder: str, bucket: str, name: str, prefix_length: int) -> NoReturn:
     """Raise StorageError for an object's name with two slashes in a row after the folder's prefix."""
-    # The slash at the end of the prefix may be the first of the two.
+    # The slash at the end of the prefix may be the first of the two, so the search begins there.
     position = name.find("//", max(0, prefix_length - 1))
     before = name[: position + 1]
     raise StorageError(

@@ -251,7 +251,7 @@ def _parse_retry_after(answer: Answer) -> float | None:
 
 
 def _make_answer_error(answer: Answer) -> AnswerError:
-    """Return the error of an answer, with the message of its JSON, or else its whole body."""
+    """Return the error of an answer, with the message of its JSON or, if it is not the JSON of an error, its whole body."""
     error_class = _ERRORS.get(answer.status, AnswerError)
     try:
         data = gzip.decompress(answer.data) if answer.headers.get("Content-Encoding") == "gzip" else answer.data

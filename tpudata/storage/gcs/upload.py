@@ -220,12 +220,12 @@ class ObjectWriter(io.RawIOBase):
             is_repeated = True
             # The last part is sent even if no bytes remain, since it completes the object.
             while is_last or offset < begin + size:
-                first = offset - begin
-                span = f"{offset}-{begin + size - 1}" if first < size else "*"
+                part_offset = offset - begin
+                span = f"{offset}-{begin + size - 1}" if part_offset < size else "*"
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
                     headers["X-Goog-Hash"] = f"crc32c={self._encoded_crc32c}"
-                received_bytes = self._put(headers, part[first:], is_last=is_last)
+                received_bytes = self._put(headers, part[part_offset:], is_last=is_last)
                 if received_bytes is None:
                     return
                 if not offset < received_bytes <= begin + size:

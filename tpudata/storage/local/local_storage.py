@@ -89,7 +89,7 @@ class LocalStorage:
             try:
                 stat_result = Path(path).stat()
             except (FileNotFoundError, NotADirectoryError, ValueError):
-                # Python raises ValueError for a name that no file can have: one with a NUL.
+                # Python raises ValueError for a name with a NUL, which no file can have.
                 return None
         return _make_entry(path, Path(path).name, stat_result).checked()
 

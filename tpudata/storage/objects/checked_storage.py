@@ -3,7 +3,7 @@
 A proxy may answer 200 with nothing or with a page of HTML, cut a body and its Content-Length alike, drop headers, or change a bit.
 Proofs of reads:
 
-    whole object    the CRC-32C in the answer, or else size and CRC-32C of a description
+    whole object    the CRC-32C in the answer or, without it, the size and CRC-32C of a description
     part            as many bytes as requested, at the offset that the answer states; there is no checksum, so it is read twice
     absence         a description that finds nothing
 """
@@ -121,7 +121,7 @@ class CheckedStorage:
             # An outage does not mean that the object has changed.
             raise
         except StorageError:
-            # The object was replaced after the description.
+            # The object was replaced after the description, so nothing is known about its content.
             return False
         if content != old:
             return False

@@ -39,7 +39,7 @@ def read_config(path: str, annotations: Mapping[str, str]) -> dict[str, Any]:
         annotations: for each option, by name with underscores, the annotation of its field, such as "int" or "str | None".
 
     Returns:
-        The file's options, by name with underscores; `params` is a dict.
+        The file's options, by name with underscores; `params` is a dict. Empty for an empty file.
 
     Raises:
         UsageError: the file is not a YAML mapping, a key is unknown or occurs twice, or a value has the wrong type; the message

@@ -73,7 +73,7 @@ class History:
 
     @classmethod
     def read(cls, model_dir: str) -> History:
-        """Read the history of a folder; without train_history.json, the one section of train_config.json; empty without both.
+        """Read the history of a folder; without train_history.json, the one section of train_config.json; empty if neither exists.
 
         Raises:
             TpudataError: a file is damaged.

@@ -115,9 +115,10 @@ def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
 
 
 def derive_position(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return the nodes that compute the position for the functions that a node calls, and the `FunctionDef` that these nodes call.
+    """Return the nodes that compute the position for the functions that a node calls, and the definition that the last one calls.
 
-    The last node is the position.
+    The last node is the position. It follows from the caller's position, and from the node's name, so that two calls of one
+    function draw different values.
     """
     salt = _make_constant(f"{node.name}/salt", _hash_name(node.name)[0], node)
     definition = make_position()

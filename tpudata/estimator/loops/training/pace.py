@@ -33,7 +33,7 @@ class LoopSize:
             ends: steps that the loop must not pass; None entries are ignored.
         """
         limits = [end - step for end in ends if end is not None]
-        # A hook that sets the global step may have passed an end.
+        # A hook that sets the global step may have passed an end, but a loop has at least one step.
         return max(1, min([self._steps, _MAX_LOOP, *limits]))
 
     def fit(self, steps: int, seconds: float) -> None:

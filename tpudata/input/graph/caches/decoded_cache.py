@@ -140,7 +140,7 @@ def _make_cached_fields(fields: Fields) -> Fields:
 
 
 def _make_cached_field(field: Field) -> Field:
-    """Return a field of the cache: strings as they are, and numbers of the decoded dtype and shape as their bytes."""
+    """Return a field of the cache: strings unchanged, and numbers of the decoded dtype and shape as their bytes."""
     name = field.feature.name
     if field.bytes is None:
         return Field(Feature(name, "bytes", "string", field.shape), field.name, field.shape)

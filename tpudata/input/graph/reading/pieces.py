@@ -118,7 +118,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
     while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
         # The last record, or block, that begins at most `max_bytes` after the piece's start, so that the piece ends there.
         next_first = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
-        # A record may be larger than a piece.
+        # A record, or block, larger than `max_bytes` is a piece by itself.
         next_first = max(next_first, firsts[-1] + 1)
         if next_first >= len(offsets):
             break

@@ -23,7 +23,7 @@ _END_COLUMN = 3
 
 
 class RecordReader:
-    """Reader of ranges of a split's records, as they are stored.
+    """Reader of ranges of a split's records, as stored.
 
     Args:
         files: the files.
@@ -46,13 +46,15 @@ class RecordReader:
         self._sizes = tf.constant(segments.sizes)
 
     def read(self, first: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
-        """Return the records [first, stop) as string [n].
+        """Return the records [first, stop) as string [n]. The range is in one file unless there are gaps.
 
         Args:
             first: index of the first record, int64 scalar.
-            stop: index of the record after the last one, above `first`; in the same file unless there are gaps.
+            stop: index of the record after the last one, above `first`.
 
-        A TFRecord whose checksum does not match is a `tf.errors.DataLossError` when it is read.
+        Raises:
+            tf.errors.DataLossError: the checksum of a TFRecord does not match. Errors are raised when the tensor is computed.
+            tf.errors.InvalidArgumentError: a file has other records than its index says.
         """
         # The segments of the first and the last record.
         low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)

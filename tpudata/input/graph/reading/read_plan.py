@@ -94,12 +94,12 @@ class ReadPlan:
 
     @property
     def piece_memory(self) -> int | None:
-        """Bytes of memory that a piece takes while it is read; None without pieces."""
+        """Bytes of memory that a piece takes while it is read; None if files are not read in pieces."""
         return None
 
     @property
     def num_reads(self) -> int | None:
-        """Number of pieces that are read at the same time; None without pieces."""
+        """Number of pieces that are read at the same time; None if files are not read in pieces."""
         return None
 
     def reads_whole_batches(self, _: Rows) -> bool:
@@ -117,7 +117,7 @@ class ReadPlan:
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
     def compute_fetch_ratio(self, _batch_size: int, _num_hosts: int) -> float:
-        """Return the mean bytes that all hosts together fetch in training for each byte of the split; 1 without pieces."""
+        """Return the mean bytes that all hosts together fetch in training for each byte of the split; 1 if they read no pieces."""
         return 1.0
 
     def make_shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:
@@ -159,7 +159,7 @@ class ReadPlan:
         """
         window = shuffle_buffer
         if window is None:
-            # Decoded records may be larger than stored ones.
+            # Decoded records may be larger than stored ones, which are read first: count the larger size.
             size = max(self.record_bytes, kept_bytes)
             # As many records as fit the default size, and at least `min_records`, unless these take more than `max_bytes`.
             window_bytes, min_records, max_bytes = self.default_window
@@ -170,7 +170,7 @@ class ReadPlan:
     def _pick_length(self, factor: int, min_chunks: int) -> int:
         """Return the records of a chunk of `factor` times `chunk_bytes`; fewer if there would be less than `min_chunks` chunks."""
         length = count_chunk_records(self.split.records, self.record_bytes, self.chunk_bytes * factor, min_chunks)
-        # Any record of a compressed block needs the whole block.
+        # Any record of a compressed block needs the whole block, so no chunk is shorter than one.
         return length if self.block_records is None else max(length, self.block_records)
 
     def _cut_chunks(self, length: int) -> Chunks:

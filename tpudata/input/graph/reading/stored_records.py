@@ -54,10 +54,10 @@ class StoredRecords:
         """Name of the datasets that read the records, which TensorFlow's error messages contain."""
         return self._files.name
 
-    def describe_location(self, record: int) -> str:
+    def describe_location(self, record_index: int) -> str:
         """Return the file and the byte offset of a record, for messages; in a compressed shard the offset of its block."""
         # `ids` are the numbers in the split of the records of a subset.
-        stored_record = record if self.ids is None else int(self.ids[record])
+        stored_record = record_index if self.ids is None else int(self.ids[record_index])
         segments = cut_into_segments(self._files.dataset, self._files.split, [stored_record])
         segment = int(np.searchsorted(segments.firsts, stored_record, "right")) - 1
         return f"{segments.paths[segments.files[segment]]} at byte {segments.offsets[segment]}"
@@ -120,7 +120,7 @@ class StoredRecords:
 
     @functools.cached_property
     def _decoder(self) -> Decode:
-        """Function that decodes stored records, made once, since it reads the first record."""
+        """Function that decodes stored records, made once, since making it may read the first record."""
         fields = self._fields.all
         if all(field.is_whole for field in fields):
             return functools.partial(keep_whole, fields)

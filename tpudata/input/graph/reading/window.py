@@ -63,7 +63,7 @@ class ShuffleWindow:
     @property
     def _record_bytes(self) -> int:
         """Approximate size of a record in the window, in bytes."""
-        # Even a decoded record was read as stored.
+        # A record is read as stored before it is decoded, so it takes at least its stored bytes.
         decoded_bytes = self.fields.estimate_record_bytes(self.plan.split) if self.is_decoded else 0
         return max(self.plan.record_bytes, decoded_bytes)
 

@@ -16,7 +16,10 @@ from tpudata.tensor_types import Element
 
 
 def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
-    """Return the step that mixes images and labels of a batch, with the seed of the first row, which is unique to the batch."""
+    """Return the step that mixes images and labels of a batch, with the seed of the first row, which is unique to the batch.
+
+    The step raises FeatureError if `transform` has turned the labels into something that cannot be mixed.
+    """
     label = fields.label
 
     @without_autograph

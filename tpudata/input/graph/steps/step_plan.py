@@ -45,7 +45,7 @@ class StepPlan:
 
     @property
     def parse_steps(self) -> list[Step]:
-        """The step that parses a batch of serialized records with the user's `parse`; empty without one. AutoGraph converts it."""
+        """The step that parses serialized records with the user's `parse`, which AutoGraph converts; empty if there is none."""
         return [] if self.options.parse is None else [parse_records(self.options.parse)]
 
     @property
@@ -70,7 +70,7 @@ class StepPlan:
         if options.prepares_one_by_one:
             # With a transform, the record steps have already moved boxes and points, before they call it.
             return self._make_move_steps(is_batch=True) if options.transform is None else []
-        # Results of the user's parse are fed as they are.
+        # Results of the user's parse are fed unchanged.
         if options.parse is not None:
             return []
         return [*self._weight_steps, scale_batch(self.fields, options.images), self._feed_step]

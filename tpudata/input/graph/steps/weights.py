@@ -63,11 +63,13 @@ def make_weights_check(option: str, num_records: int, batch_size: int) -> Step:
 
 
 def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
-    """Return the step that adds to a batch the weights of its rows.
+    """Return the step that adds to a batch the weights of its rows, if it has any, and multiplies weights of tokens by them.
+
+    The step raises FeatureError if weights of records have no place, or the name of a feature.
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
-        field: the weight of records; None without one.
+        field: the weight of records; None if they have none.
         has_targets: whether targets are next tokens, whose weights are among the features.
     """
 
