@@ -55,8 +55,8 @@ class TPUEstimator(BaseEstimator):
 
     Args:
         model_fn: function that describes the model.
-        model_dir: folder of checkpoints and event files, local or gs://; None for the RunConfig's; if that
-            is None, too, for a new temporary one.
+        model_dir: folder of checkpoints and event files, local or gs://; None for the RunConfig's, or for
+            a new temporary one if the RunConfig has none.
         config: a RunConfig.
         params: a dict for model_fn and input_fn; each gets a copy.
         use_tpu: whether to run on a TPU; the first call that needs it connects to it.

@@ -88,7 +88,7 @@ def check_plain_config(config: RunConfig | None) -> RunConfig:
 
 
 def choose_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPUEstimator") -> str:
-    """Return the folder of checkpoints: model_dir; if it is None, the RunConfig's; if that is None, too, a new temporary one.
+    """Return the folder of checkpoints: model_dir, otherwise the RunConfig's; if both are None, a new temporary one.
 
     Args:
         model_dir: the estimator's argument.
