@@ -28,3 +28,11 @@ def test_describes_an_integer_that_is_too_large_for_a_text(value: Any, text: str
 def test_formats_long_values_whole_and_shortens_them_on_request() -> None:
     assert format_value("a" * 100) == repr("a" * 100)
     assert len(shorten_value("a" * 100)) < 40
+
+
+def test_a_value_whose_repr_fails_has_the_same_text_in_every_run() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise ValueError("no text")
+
+    assert format_value(Broken()) == format_value(Broken()) == "a Broken"

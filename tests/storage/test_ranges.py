@@ -41,7 +41,7 @@ def below(ranges: Iterable[Range], skip: str = ".hidden") -> list[list[str]]:
 
 def ranges_of(folder: str, max_range_names: int) -> list[Range]:
     """The ranges of a folder of a bucket, as `folder_ranges` has them, for a smaller number of names in each."""
-    cuts = GcsStorage(max_range_names=max_range_names).cuts(folder, deep=True)
+    cuts = GcsStorage(range_names=max_range_names).cuts(folder, deep=True)
     return [Range(folder, start or "", stop) for start, stop in itertools.pairwise(["", *cuts, None])]
 
 
@@ -57,7 +57,7 @@ def test_ranges_of_a_bucket_cover_all_its_names(store: FakeGcs, names: set[str],
     for name in names:
         store.put("all", f"in/{name}", b"")
     store.put("all", "in/", b"")
-    storage = GcsStorage(max_range_names=3)
+    storage = GcsStorage(range_names=3)
     cuts = storage.cuts("gs://all/in", deep=deep)
     found = [
         list(storage.scan("gs://all/in", start=start or "", stop=stop, deep=deep))

@@ -11,9 +11,19 @@ class _Repr(reprlib.Repr):
 
     def repr_int(self, x: int, level: int) -> str:
         try:
-            return super().repr_int(x, level)
+            repr(x)
         except ValueError:
+            # Not the text of newer releases of Python, which contains an address.
             return f"an integer of {x.bit_length():,} bits"
+        return super().repr_int(x, level)
+
+    def repr_instance(self, x: object, level: int) -> str:
+        try:
+            repr(x)
+        except Exception:
+            # Not reprlib's text, which contains an address.
+            return f"a {type(x).__name__}"
+        return super().repr_instance(x, level)
 
 
 _REPR = _Repr()

@@ -131,14 +131,14 @@ class _Scan(LimitedStep):
             scan = self._source.scan(part_index, part)
             for index_in_part, scanned_part in enumerate(scan.parts()):
                 yield part_index, index_in_part, scanned_part
-                if scan.held_count >= _MAX_HELD_ROWS:
+                if scan.held >= _MAX_HELD_ROWS:
                     side_outputs += _tag_groups(scan)
             side_outputs += _tag_groups(scan)
             side_outputs.append(TaggedOutput(_FACTS, scan.facts))
 
 
 def _tag_groups(scan: Scan) -> list[TaggedOutput]:
-    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held_count else []
+    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]

@@ -45,7 +45,7 @@ def tpu_system(
 
     Args:
         name: "local", None or the environment's TPU_NAME, for this machine's TPU; other machines' TPUs cannot be used.
-        num_replicas: number of GPUs (if there are none, of CPU devices) of each process to use in place of a TPU's chips.
+        num_replicas: number of GPUs of each process, or of CPU devices if a process has fewer GPUs, in place of a TPU's chips.
         coordinator_address: HOST:PORT of the first of several processes; this and the next two take the place of TF_CONFIG.
         num_processes: number of processes.
         process_id: index of this process, from 0.

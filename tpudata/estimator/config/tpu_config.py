@@ -54,9 +54,9 @@ class TPUConfig(NamedTupleMethods):
         experimental_host_call_every_n_steps: 1, since host_call runs at each step.
         experimental_allow_per_host_v2_parallel_get_next: a bool, which has no effect: batches keep the dataset's order.
         experimental_feed_hook: None.
-        num_replicas: with `use_tpu=False`, the number of GPUs (if there are none, of jax's CPU devices) that take the place of a
-            TPU's cores, with batches split by the same rules; None or 1 for one device. In a cluster, the number of devices of each
-            process. TensorFlow has no counterpart.
+        num_replicas: with `use_tpu=False`, the number of GPUs, or of jax's CPU devices if a process has fewer GPUs, that take the
+            place of a TPU's cores, with batches split by the same rules; None or 1 for one device. In a cluster, the number of
+            devices of each process. TensorFlow has no counterpart.
 
     Values that are only wrong on a TPU, such as 2 for num_cores_per_replica, are an error of a TPUEstimator with `use_tpu=True`.
 

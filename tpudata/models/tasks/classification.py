@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models.tasks.ids import cast_ids
 from tpudata.models.training.train_op import TrainingParams, make_train_op
 from tpudata.models.training.weights import compute_weighted_mean, get_weights_or_ones
 from tpudata.tensor_types import Tensors
@@ -80,7 +81,7 @@ def make_mean_metrics(weights: tf.Tensor, **values: tf.Tensor) -> dict[str, tupl
 
 def _count_from_zero(labels: tf.Tensor, offset: int, weights: tf.Tensor) -> tf.Tensor:
     """Subtract the offset from the labels; rows of weight 0 get the label 0, since the label of padding would become negative."""
-    return tf.where(weights > 0, tf.saturate_cast(labels, tf.int32) - offset, 0)
+    return tf.where(weights > 0, cast_ids(labels) - offset, 0)
 
 
 def _compute_losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

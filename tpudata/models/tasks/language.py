@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
+from tpudata.models.tasks.ids import cast_ids
 from tpudata.models.training.train_op import TrainingParams, make_train_op
 from tpudata.models.training.weights import compute_weighted_mean, get_weights_or_ones
 from tpudata.tensor_types import Tensors
@@ -32,7 +33,7 @@ def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
             f"{model}: input_ids must be integers [batch, length] of a known length, got {input_ids.dtype.name} "
             f"{input_ids.shape}. Let make_input_fn pad them to sequence_length=N."
         )
-    return tf.saturate_cast(input_ids, tf.int32)
+    return cast_ids(input_ids)
 
 
 def make_language_spec(
@@ -60,7 +61,7 @@ def make_language_spec(
         )
     weights = _weigh_tokens(features, labels)
     # A label that does not count may not be a token id, which the loss requires.
-    labels = tf.where(weights > 0, tf.saturate_cast(labels, tf.int32), 0)
+    labels = tf.where(weights > 0, cast_ids(labels), 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = compute_weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)
     if mode == ModeKeys.TRAIN:

@@ -5,6 +5,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.estimator import ModeKeys, TPUEstimatorSpec
 from tpudata.models.tasks.classification import make_mean_metrics
+from tpudata.models.tasks.ids import cast_ids
 from tpudata.models.training.train_op import TrainingParams, make_train_op
 from tpudata.models.training.weights import compute_weighted_mean, get_weights_or_ones
 from tpudata.tensor_types import Tensors
@@ -99,7 +100,7 @@ def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model:
             f"{model}: labels must be integers [batch, {size[0]}, {size[1]}] or [batch, {size[0]}, {size[1]}, 1], the class of each"
             f" pixel, got {labels.dtype.name} {labels.shape}."
         )
-    return tf.reshape(tf.saturate_cast(labels, tf.int32), [-1, *size])
+    return tf.reshape(cast_ids(labels), [-1, *size])
 
 
 def _average_rows(values: tf.Tensor, pixel_weights: tf.Tensor, row_weights: tf.Tensor) -> tf.Tensor:

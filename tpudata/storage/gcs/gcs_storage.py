@@ -41,14 +41,14 @@ class GcsStorage(CheckedStorage):
     Args:
         policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
         part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
-        max_range_names: most names of a folder, or of a range of it, that `cuts` leaves whole; a larger one is cut if its names
+        range_names: most names of a folder, or of a range of it, that `cuts` leaves whole; a larger one is cut if its names
             allow.
     """
 
     def __init__(
-        self, policy: RetryPolicy | None = None, *, part_bytes: int = PART_BYTES, max_range_names: int = RANGE_NAMES
+        self, policy: RetryPolicy | None = None, *, part_bytes: int = PART_BYTES, range_names: int = RANGE_NAMES
     ) -> None:
-        super().__init__(_GcsObjects(Transport(policy), part_bytes, max_range_names))
+        super().__init__(_GcsObjects(Transport(policy), part_bytes, range_names))
 
 
 class _GcsObjects:

@@ -38,12 +38,12 @@ class LocalStorage:
     """Local files; `Storage` describes the methods.
 
     Args:
-        max_range_names: most names of a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about this number
+        range_names: most names of a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about this number
             of names or fewer, see `cut_names`.
     """
 
-    def __init__(self, *, max_range_names: int = RANGE_NAMES) -> None:
-        self._max_range_names = max_range_names
+    def __init__(self, *, range_names: int = RANGE_NAMES) -> None:
+        self._max_range_names = range_names
         # Buffers of written files are reused: allocating a new one costs as much as some ten images.
         self._buffers: list[mmap.mmap] = []
 
@@ -76,9 +76,9 @@ class LocalStorage:
             yield _look_up_entry(path, name, functools.partial(os.stat, path))
 
     def cuts(self, folder: str, *, deep: bool = False) -> Sequence[str]:
-        """Return the names that cut a folder of more than `max_range_names` names into ranges; empty for a smaller folder.
+        """Return the names that cut a folder of more than `range_names` names into ranges; empty for a smaller folder.
 
-        Memory holds at most `max_range_names` names and a sample of 4,096.
+        Memory holds at most `range_names` names and a sample of 4,096.
         """
         assert not deep, "a disk lists folder by folder"
         return cut_names(folder, max_range_names=self._max_range_names)

@@ -42,7 +42,7 @@ def test_listing_in_ranges_changes_no_record(
 
     whole = convert("whole")
     # More ranges than come one by one.
-    monkeypatch.setattr(select, "_LOCAL", LocalStorage(max_range_names=1))
+    monkeypatch.setattr(select, "_LOCAL", LocalStorage(range_names=1))
     assert sum(1 for _ in folder_ranges(f"{source}/cat/0", deep=True)) == 25
     cut = convert("cut")
     if shuffle:
@@ -74,7 +74,7 @@ def test_listing_a_bucket_in_ranges_gives_the_bytes_of_a_disk(
     write_files(tmp_path, given)
     for name, data in given.items():
         store.put("b", name, data)
-    storage = GcsStorage(max_range_names=6)
+    storage = GcsStorage(range_names=6)
     monkeypatch.setattr(select, "_make_storage", {"gs": storage}.get)
     assert sum(1 for _ in folder_ranges("gs://b/in", deep=True)) > 3
     results: list[Any] = []
