@@ -16,7 +16,7 @@ class InputFiles:
 
     Attributes:
         path: path of the input.
-        rejects_folders: whether a folder among the files of a folder is an error.
+        rejects_folders: whether a folder among the files of a folder is an error, unless its name is ignored.
         skips_markdown: whether `.md` files are skipped, such as Hugging Face's README.md.
     """
 
@@ -62,7 +62,11 @@ class InputFiles:
         return path.rpartition("/")[2]
 
     def _list_folder(self) -> Iterator[tuple[str, str]]:
-        """Yield (path, name) of each file of the folder; raise SourceError for a folder in it if `rejects_folders`."""
+        """Yield (path, name) of each file of the folder.
+
+        Raises:
+            SourceError: `rejects_folders` is set, and the folder has a folder whose name is not ignored.
+        """
         for entry in lazy_entries(self.path):
             if not entry.is_folder:
                 yield entry.path, entry.name

@@ -69,7 +69,7 @@ class RawFeature:
 
 
 def _parse_key_list(text: str) -> tuple[str, str]:
-    """Parse `SPLIT=FILE`; UsageError if `text` has another form, or no split can have the name."""
+    """Parse `SPLIT=FILE`, a file with the keys of a split; UsageError if `text` has another form, or no split can have the name."""
     name, equals, path = text.partition("=")
     if not equals or not path:
         raise UsageError(f"{text!r} is not NAME=FILE, such as validation=validation-keys.txt")

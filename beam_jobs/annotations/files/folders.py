@@ -34,7 +34,8 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 
 def list_first_entries(folder: str) -> list[Entry]:
-    """Return those of the first 10,000 entries of a folder, by name, that are neither hidden nor left by operating systems."""
+    """Return those of a folder's first 10,000 entries, in the order of names, whose names are not ignored (see `is_left_behind`)."""
+    # Unchecked: a pipe or a device in the folder must not keep its form from being recognised.
     entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
     return [entry for entry in entries if not is_left_behind(entry.name)]
 

@@ -277,8 +277,8 @@ def _find_run_starts(
 ) -> npt.NDArray[np.bool_]:
     """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
 
-    A run goes on at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it, and is used
-    before it; a run begins at each other input.
+    A run goes on at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it and comes
+    earlier in the order of use; a run begins at each other reference.
 
     Args:
         order: position of each input in the order of use, [n].

@@ -173,6 +173,7 @@ class _ReferenceCheck:
             )
         # The converter rejects several labels, but accepts a reference without any, as in a dataset without classes.
         if self._needs_class and not labels:
+            # The converter's words for a record without exactly one label, see `ImageConverter`.
             return "not exactly one label: 0 labels []"
         invalid_name = next((name for name in labels if not is_class_name(name)), None)
         if invalid_name is not None and self._stores_classes:
