@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from beam_jobs.file_names import is_left_behind, is_path_left_behind
+from beam_jobs.file_names import is_ignored_name, is_ignored_path
 from tpudata.errors import SourceError
 from tpudata.storage import expand, is_pattern, lazy_entries, split_pattern, storage_for
 
@@ -46,7 +46,7 @@ class InputFiles:
         is_empty = True
         for path, relative_path in files:
             is_skipped = self.skips_markdown and relative_path.lower().endswith(".md")
-            if not is_skipped and not is_path_left_behind(relative_path):
+            if not is_skipped and not is_ignored_path(relative_path):
                 is_empty = False
                 yield path, relative_path
         if is_empty:
@@ -70,7 +70,7 @@ class InputFiles:
         for entry in lazy_entries(self.path):
             if not entry.is_folder:
                 yield entry.path, entry.name
-            elif self.rejects_folders and not is_left_behind(entry.name):
+            elif self.rejects_folders and not is_ignored_name(entry.name):
                 raise SourceError(
                     f"{self.path} has the folder {entry.name} next to its files. Move it out of the input, or pass --source=tar to"
                     " ignore it."

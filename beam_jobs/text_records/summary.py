@@ -43,7 +43,7 @@ class TextSummary:
         self.maxima[name] = max(count, self.maxima.get(name, 0))
 
     @property
-    def real_share(self) -> float:
+    def filled_share(self) -> float:
         """Share of the token positions that hold tokens, not padding; 1 if there are no positions."""
         position_count = self.tokens + self.padding
         return self.tokens / position_count if position_count else 1.0

@@ -49,8 +49,8 @@ def array_elements(
         piece_bytes: fewest bytes of a read.
 
     Raises:
-        SourceError: the file is not a JSON object in UTF-8, is truncated, has more after its end, or the value of one of `keys` is not
-            an array; the message names the byte, except for UTF-16.
+        SourceError: the file is not a JSON object in UTF-8, is truncated, has more after its end, or the value of one of `keys` is
+            not an array; the message names the byte, except for UTF-16.
     """
     text = _Text(file, path, piece_bytes)
     text.expect("{", "a JSON object")
