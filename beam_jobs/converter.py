@@ -105,7 +105,7 @@ class Converter(abc.ABC):
         Args:
             inputs: inputs of the shard, in order.
             context: facts about all inputs.
-            summary: the shard's Summary, to which the records are added.
+            summary: the shard's Summary, to which this method adds the records.
             reject: called with the reference of a rejected input and its error; if it returns, the input is omitted.
         """
 

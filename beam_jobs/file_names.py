@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-_LEFT_BEHIND = ("Thumbs.db", "desktop.ini", "__MACOSX")
+_SYSTEM_NAMES = ("Thumbs.db", "desktop.ini", "__MACOSX")
 
 
-def is_left_behind(name: str) -> bool:
+def is_ignored_name(name: str) -> bool:
     """Return whether to ignore a name: it is hidden, or one that operating systems leave in folders."""
-    return name in _LEFT_BEHIND or (name.startswith(".") and name not in (".", ".."))
+    return name in _SYSTEM_NAMES or (name.startswith(".") and name not in (".", ".."))
 
 
-def is_path_left_behind(path: str) -> bool:
+def is_ignored_path(path: str) -> bool:
     """Return whether to ignore a path because of one of its names."""
-    return any(map(is_left_behind, path.split("/")))
+    return any(map(is_ignored_name, path.split("/")))
 
 
 def resolve_member_path(name: str) -> str | None:

@@ -222,7 +222,7 @@ class EntryFile:
         return np.frombuffer(b"".join(self._read_run(first, stop) for first, stop in runs if first < stop), ENTRY)
 
     def _read_run(self, first_entry: int, stop_entry: int) -> bytes:
-        """Read the entries from `first_entry` to before `stop_entry`; StorageError if the file ends before."""
+        """Read the entries [first_entry, stop_entry); StorageError if the file ends before `stop_entry`."""
         offset, size = self._start + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
             data = os.pread(self._file, size, offset)

@@ -123,7 +123,7 @@ def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOpti
 
 @contextlib.contextmanager
 def hold_limits(options: ConvertOptions, beam_options: PipelineOptions) -> Iterator[None]:
-    """Hold the limits of storage requests while the command looks at its input and its output; the run holds its own."""
+    """Apply the limits on storage requests while the command looks at its input and its output; the run applies its own."""
     with held_request_limits(options.apply_engine_limits(is_local=is_local(beam_options)).request_limits):
         yield
 

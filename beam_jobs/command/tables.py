@@ -130,7 +130,7 @@ def _format_text_counts(counts: Mapping[str, int]) -> list[str]:
     if "tokens" in counts:
         token_count, padding_count = counts["tokens"], counts.get("padding", 0)
         share = token_count / (token_count + padding_count) if padding_count else None
-        share_text = "" if share is None else f", {share:.2%} of all places; the rest is padding"
+        share_text = "" if share is None else f", {share:.2%} of all token positions; the rest is padding"
         dropped_text = f"; {count_text(counts['dropped'])} cut off" if counts.get("dropped") else ""
         lines.append(f"tokens      {count_text(token_count)}{share_text}{dropped_text}")
     if counts.get("unknown"):

@@ -76,8 +76,8 @@ class ImageConverter(InputConverter):
         return {**fields, "options": drop_unset_options(self.options, fields["options"])}
 
     def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
-        """Return the approximate bytes of names and extra features in each record of a pack: int64 [n]."""
-        # A pack has a single value for all its records if they share it; numpy adds its size to each.
+        """Return the approximate bytes of the file and class names and the extra features in each record of a pack: int64 [n]."""
+        # A column has one entry if all records share its value (`entry_texts` too); numpy broadcasts its size to all records.
         sizes = np.zeros(len(pack.keys), np.int64)
         if pack.features:
             # The JSON of all features, which has digests in place of bytes; these are added below.

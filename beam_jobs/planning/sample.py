@@ -52,7 +52,7 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
         return Sample()
 
     def add_input(self, sample: Sample, data: bytes) -> Sample:
-        """Add a pack."""
+        """Add the references of a serialized pack."""
         sample.add(Pack.from_bytes(data).references())
         return sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from beam_jobs.file_names import is_left_behind, is_path_left_behind
+from beam_jobs.file_names import is_ignored_name, is_ignored_path
 from tpudata.errors import SourceError
 from tpudata.storage import expand, is_pattern, lazy_entries, split_pattern, storage_for
 
@@ -16,7 +16,7 @@ class InputFiles:
 
     Attributes:
         path: path of the input.
-        rejects_folders: whether a folder among the files of a folder is an error.
+        rejects_folders: whether a folder among the files of a folder is an error, unless its name is ignored.
         skips_markdown: whether `.md` files are skipped, such as Hugging Face's README.md.
     """
 
@@ -46,7 +46,7 @@ class InputFiles:
         is_empty = True
         for path, relative_path in files:
             is_skipped = self.skips_markdown and relative_path.lower().endswith(".md")
-            if not is_skipped and not is_path_left_behind(relative_path):
+            if not is_skipped and not is_ignored_path(relative_path):
                 is_empty = False
                 yield path, relative_path
         if is_empty:
@@ -62,11 +62,15 @@ class InputFiles:
         return path.rpartition("/")[2]
 
     def _list_folder(self) -> Iterator[tuple[str, str]]:
-        """Yield (path, name) of each file of the folder; raise SourceError for a folder in it if `rejects_folders`."""
+        """Yield (path, name) of each file of the folder.
+
+        Raises:
+            SourceError: `rejects_folders` is set, and the folder has a folder whose name is not ignored.
+        """
         for entry in lazy_entries(self.path):
             if not entry.is_folder:
                 yield entry.path, entry.name
-            elif self.rejects_folders and not is_left_behind(entry.name):
+            elif self.rejects_folders and not is_ignored_name(entry.name):
                 raise SourceError(
                     f"{self.path} has the folder {entry.name} next to its files. Move it out of the input, or pass --source=tar to"
                     " ignore it."

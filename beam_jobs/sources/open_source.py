@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from beam_jobs.file_names import is_left_behind, is_path_left_behind
+from beam_jobs.file_names import is_ignored_name, is_ignored_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.sources.annotated.source import AnnotatedImages
 from beam_jobs.sources.folders.class_folders import ClassFolders
@@ -117,7 +117,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
     """Open the source of a folder, by its first names and the content of its files."""
     first_entries = itertools.islice(lazy_entries(options.input), _MAX_NAMES)
-    entries = [entry for entry in first_entries if not is_left_behind(entry.name)]
+    entries = [entry for entry in first_entries if not is_ignored_name(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
     has_only_files = len(files) == len(entries)
     source = _open_parquet_or_zips(options, source_options, entries)
@@ -192,7 +192,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
 
 def _match_files(pattern: str) -> Iterator[Entry]:
     """Yield the files that a pattern matches, except those with a name to ignore."""
-    return (entry for entry, below in expand(pattern) if not entry.is_folder and not is_path_left_behind(below))
+    return (entry for entry, below in expand(pattern) if not entry.is_folder and not is_ignored_path(below))
 
 
 def _find_form(pattern: str) -> str:

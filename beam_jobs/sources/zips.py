@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from beam_jobs.compression.decompressors import DECOMPRESSION_ERRORS, decompress_member
 from beam_jobs.file_kinds import ZIP_MAGIC
-from beam_jobs.file_names import is_path_left_behind, resolve_member_path
+from beam_jobs.file_names import is_ignored_path, resolve_member_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.ranged_file import file_size, open_ranged
 from beam_jobs.references.reading import MAX_INPUT_BYTES, make_too_large_error
@@ -148,7 +148,7 @@ class Zips(ClassifiedSource):
                 # Not is_dir(), which raises IndexError for an empty name.
                 if member.filename.endswith("/"):
                     continue
-                if is_path_left_behind(member.filename):
+                if is_ignored_path(member.filename):
                     ignored.append(f"{unit.path}/{member.filename}")
                     continue
                 member_path = resolve_member_path(member.filename)
@@ -218,7 +218,7 @@ def _list_member_paths(files: InputFiles) -> Iterator[str]:
             for member in archive.infolist():
                 member_path = resolve_member_path(member.filename)
                 is_folder = member.filename.endswith("/")
-                if member_path is not None and not is_folder and not is_path_left_behind(member.filename):
+                if member_path is not None and not is_folder and not is_ignored_path(member.filename):
                     yield member_path
 
 

@@ -95,6 +95,7 @@ class WriteMetadata(LimitedStep):
         labels = context.labels
         if not any(totals.shards.values()):
             if self._base is None:
+                # Only text can yield no record without a reject.
                 raise SourceError(
                     f"{self._options.input}: no record in {count_text(plan.input_count, 'input')}. Pass an input that holds text."
                 )

@@ -32,16 +32,17 @@ class StoredInputs(NamedTuple):
     skips_foreign: bool
 
 
-def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> StoredInputs:
+def find_inputs(paths: Sequence[str], selected_splits: Sequence[str] | None) -> StoredInputs:
     """Return the datasets, or the foreign files, at paths.
 
     Args:
         paths: paths, each of the folder of a dataset, a folder of files or a file, or a pattern.
-        take: the splits that are read, or None for all.
+        selected_splits: the splits that are read, or None for all.
 
     Raises:
         SourceError: an input does not exist, or has no files.
-        UsageError: datasets and foreign files are mixed, an input is empty or repeated, or no input has a split of `take`.
+        UsageError: datasets and foreign files are mixed, an input is empty or repeated, or one of
+            `selected_splits` is in no input.
         DatasetError: the manifest of a dataset is damaged.
     """
     for path in paths:
@@ -60,11 +61,11 @@ def find_inputs(paths: Sequence[str], take: Sequence[str] | None) -> StoredInput
             f"{foreign_path} has no {MANIFEST_NAME}, and {datasets[0].path} is a dataset. Reshard the files first, then merge the"
             " two."
         )
-    files = list_stored_files(paths, datasets, take)
+    files = list_stored_files(paths, datasets, selected_splits)
     first_files = tuple(itertools.islice(files, _MAX_FIRST_FILES))
     # The iterator `files` goes on after the first files.
     splits = frozenset(file.split for file in itertools.chain(first_files, files))
-    for split in take or ():
+    for split in selected_splits or ():
         if split not in splits:
             raise UsageError(f"--take-splits: no input has the split {split!r}. Choose from the splits of the inputs.")
     return StoredInputs(first_files, splits, datasets, skips_foreign=not datasets and any(map(is_folder, paths)))
@@ -82,12 +83,12 @@ def check_output_outside(paths: Sequence[str], output: str) -> None:
             raise UsageError(f"--output {output} lies in the input {path}. Name a folder outside.")
 
 
-def check_splits(splits: Collection[str], take: Sequence[str] | None, *, assigns_splits: bool) -> None:
+def check_splits(splits: Collection[str], selected_splits: Sequence[str] | None, *, assigns_splits: bool) -> None:
     """Check that the inputs have records, and that `--split` does not silently replace their splits.
 
     Args:
         splits: splits of the inputs.
-        take: the splits that are read, or None for all.
+        selected_splits: the splits that are read, or None for all.
         assigns_splits: whether `--split` assigns records to splits.
 
     Raises:
@@ -95,7 +96,7 @@ def check_splits(splits: Collection[str], take: Sequence[str] | None, *, assigns
         UsageError: `--split` is passed without `--take-splits`, and the inputs have several splits.
     """
     names = sorted(splits)
-    if assigns_splits and take is None and len(names) > 1:
+    if assigns_splits and selected_splits is None and len(names) > 1:
         raise UsageError(
             f"--split: the inputs have splits already ({', '.join(names)}). Pass --take-splits {','.join(names)} to assign"
             " all their records again, or fewer of them."

@@ -94,20 +94,20 @@ class MergedDatasets:
             for name, split in dataset.manifest.splits.items()
         }
 
-    def sum_counts(self, take: Sequence[str] | None) -> dict[str, int]:
+    def sum_counts(self, selected_splits: Sequence[str] | None) -> dict[str, int]:
         """Return the counts besides records for the manifest of all records.
 
         They are the sums of the counts that all datasets have, and the numbers of records in quarantine and of inputs that the
         earlier conversions rejected, if there are any.
 
         Args:
-            take: the splits that are read, or None for all.
+            selected_splits: the splits that are read, or None for all.
         """
         quarantined_count = sum(
             dataset.quarantine.for_shard(shard).count
             for dataset in self.datasets
             for name, split in dataset.manifest.splits.items()
-            if take is None or name in take
+            if selected_splits is None or name in selected_splits
             for shard in split.shards
         )
         rejected_count = sum(sum(dataset.manifest.rejected.values()) for dataset in self.datasets)

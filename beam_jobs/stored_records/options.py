@@ -68,8 +68,8 @@ class RawFeature:
         return int(np.dtype(self.dtype).itemsize) * math.prod(self.shape)
 
 
-def _parse_key_list(text: str) -> tuple[str, str]:
-    """Parse `SPLIT=FILE`; UsageError if `text` has another form, or no split can have the name."""
+def _parse_key_file(text: str) -> tuple[str, str]:
+    """Parse `SPLIT=FILE`, a file with the keys of a split; UsageError if `text` has another form, or no split can have the name."""
     name, equals, path = text.partition("=")
     if not equals or not path:
         raise UsageError(f"{text!r} is not NAME=FILE, such as validation=validation-keys.txt")
@@ -215,7 +215,7 @@ class ReshardOptions:
         {},
         FlagGroup.OUTPUT,
         "put the records whose keys FILE lists, one a line, into split NAME; once for each split",
-        Value("NAME=FILE", _parse_key_list),
+        Value("NAME=FILE", _parse_key_file),
         collect=_collect_keys,
         stored=Stored(write=_hash_keys, is_optional=True),
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from beam_jobs.file_names import is_path_left_behind
+from beam_jobs.file_names import is_ignored_path
 from beam_jobs.options import DEFAULT_SPLIT
 from beam_jobs.references.reference import key_bytes
 from beam_jobs.sources.named_splits import find_split_in_path
@@ -70,28 +70,29 @@ class StoredDataset(NamedTuple):
 
 
 def list_stored_files(
-    paths: Sequence[str], datasets: Sequence[Dataset], take: Sequence[str] | None
+    paths: Sequence[str], datasets: Sequence[Dataset], selected_splits: Sequence[str] | None
 ) -> Iterator[StoredFile]:
     """Yield the files of inputs, in order, with unique names.
 
     Args:
         paths: paths, each of the folder of a dataset, a folder of files or a file, or a pattern.
         datasets: the datasets at the paths; empty if the files are of other programs.
-        take: the splits that are read, or None for all.
+        selected_splits: the splits that are read, or None for all.
 
     Raises:
         SourceError: an input does not exist, or has no files.
         UsageError: a file is in two inputs, or an input has datasets below it.
     """
     if datasets:
-        files_of_inputs = [_list_shards(index, dataset, take) for index, dataset in enumerate(datasets)]
+        files_of_inputs = [_list_shards(index, dataset, selected_splits) for index, dataset in enumerate(datasets)]
     else:
         files_of_inputs = [
-            [file for file in _list_foreign(path) if take is None or file.split in take] for path in paths
+            [file for file in _list_foreign(path) if selected_splits is None or file.split in selected_splits]
+            for path in paths
         ]
         for path, files in zip(paths, files_of_inputs, strict=True):
-            # With `take`, an input may have none of the splits; `find_inputs` checks that some input has each.
-            if not files and take is None:
+            # With `selected_splits`, an input may have none of the splits; `find_inputs` checks that some input has each.
+            if not files and selected_splits is None:
                 raise SourceError(f"{path} has no files. {FIX}")
     return _make_names_unique(paths, files_of_inputs)
 
@@ -111,18 +112,18 @@ def _hash_metadata(dataset: Dataset) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _list_shards(dataset_index: int, dataset: Dataset, take: Sequence[str] | None) -> list[StoredFile]:
+def _list_shards(dataset_index: int, dataset: Dataset, selected_splits: Sequence[str] | None) -> list[StoredFile]:
     """Return the shards of a dataset, except those whose records are all in quarantine.
 
     Args:
         dataset_index: index of the dataset among the inputs.
         dataset: dataset whose shards are listed.
-        take: the splits that are read, or None for all.
+        selected_splits: the splits that are read, or None for all.
     """
     return [
         StoredFile(dataset.shard_path(shard), shard.bytes, shard.name, split_name, dataset_index, shard)
         for split_name, split in dataset.manifest.splits.items()
-        if take is None or split_name in take
+        if selected_splits is None or split_name in selected_splits
         for shard in split.shards
         if dataset.quarantine.for_shard(shard).count < shard.records
     ]
@@ -151,7 +152,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
     files = [
         StoredFile(entry.path, entry.size, below, find_split_in_path(below) or DEFAULT_SPLIT)
         for entry, below in entries
-        if not is_path_left_behind(below)
+        if not is_ignored_path(below)
     ]
     return sorted(files, key=lambda file: key_bytes(file.name))
 

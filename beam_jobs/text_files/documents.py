@@ -23,7 +23,7 @@ from beam_jobs.text_files.parallel_lines import find_targets, pair_lines
 from beam_jobs.text_files.parquet_rows import check_group, read_group_rows, read_row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, find_line_blocks, find_line_blocks_in_range, gather_spans
 from beam_jobs.text_files.spans.csv_rows import has_text
-from beam_jobs.text_files.spans.lines import BOM, Span, has_mark
+from beam_jobs.text_files.spans.lines import BOM, Span, has_bom
 from beam_jobs.text_files.squad import read_questions
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError, SourceError
@@ -246,7 +246,7 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
     """
     if not form.compression:
         # A byte order mark alone is not a document.
-        if file.size and not (file.size == len(BOM) and has_mark(file.path)):
+        if file.size and not (file.size == len(BOM) and has_bom(file.path)):
             yield Span(WHOLE_FILE, file.size, b"")
         return
     pieces: list[bytes] = []

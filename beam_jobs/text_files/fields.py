@@ -45,7 +45,9 @@ class TextField:
 
     @classmethod
     def parse(cls, text: str) -> TextField:
-        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`; a colon before anything but a kind belongs to the name.
+        """Parse `NAME`, `NAME:KIND` or `NAME:KIND=VALUE`, where VALUE replaces a missing value.
+
+        A colon before anything but a kind belongs to the name.
 
         Raises:
             UsageError: the name is empty or not UTF-8, or VALUE does not fit the kind.
@@ -54,9 +56,9 @@ class TextField:
         if not match:
             return cls(text)
         name, kind = match.groups()
-        kind_name, equals, missing = kind.partition("=")
+        kind_name, equals, default = kind.partition("=")
         if kind_name in LIST_KINDS and equals:
-            raise UsageError(f"--field {text}: a list has no value for missing ones. Omit ={missing}")
+            raise UsageError(f"--field {text}: a list field takes no default for missing values. Omit ={default}")
         try:
             return cls(name, *ColumnKind.parse(kind))
         except ValueError as error:

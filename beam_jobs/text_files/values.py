@@ -79,7 +79,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
     if options.chat:
         # The fields of the chat come first.
         other_fields = options.fields[len(options.chat) :]
-        return [_join_chat(row, options.chat), *(_convert_value(field, row) for field in other_fields)]
+        return [_encode_chat(row, options.chat), *(_convert_value(field, row) for field in other_fields)]
     values = [_convert_value(field, row) for field in options.fields]
     return _join_pair(options, values) if options.has_pairs else values
 
@@ -133,7 +133,7 @@ def _decode_document(data: bytes, form: RowForm, options: TextOptions) -> str:
     return _decode(data[mark_size:], mark_size, options.replace_invalid)
 
 
-def _join_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
+def _encode_chat(values: dict[str, Any], columns: Sequence[str]) -> str:
     """Return the messages of a row as JSON; DocumentError if they are invalid."""
     try:
         text = encode_chat(values, columns)

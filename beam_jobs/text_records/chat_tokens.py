@@ -51,7 +51,7 @@ class ChatEncoder:
             if len(token_rows):
                 # Include the tokens in between that have no characters.
                 has_loss[token_rows[0] : token_rows[-1] + 1] = True
-        # The sign of a stored token is its weight: an unchanged id has weight 1.
+        # The sign of a stored token encodes its weight: an unchanged id has weight 1.
         return np.where(has_loss, ids, zero_loss_weights(ids))
 
     def _encode_parts(self, chat: ChatText) -> Ids:

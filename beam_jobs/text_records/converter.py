@@ -28,6 +28,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
 from tpudata.format.tfrecord.framing import FRAME_BYTES
+from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
 
 # Approximate share of padding that packing leaves.
@@ -123,7 +124,7 @@ class TextConverter(Converter):
     def files(self, context: ShardContext) -> dict[str, bytes]:
         """Return the files of the tokenizer and the chat template, if there are any."""
         tokenizer, template = self._open_tokenizer(context.characters), self.options.template
-        files = {} if template is None else {template.to_json()["file"]: template.file_bytes}
+        files = {} if template is None else {CHAT_TEMPLATE: template.file_bytes}
         if tokenizer is not None and tokenizer.identity.file:
             files[tokenizer.identity.file] = tokenizer.file_bytes
         return files

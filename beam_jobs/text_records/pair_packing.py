@@ -39,7 +39,7 @@ def pack_pairs(
         windows: windows of pairs from `join_sides`, whose inputs have weight 0. Sides that are longer than a row are cut.
         inputs_length: number of tokens of a row for inputs.
         targets_length: number of tokens of a row for targets.
-        pad_id: token at the places of a row that no document fills.
+        pad_id: token at the positions of a row that no document fills.
     """
     for documents in windows:
         inputs, targets = _split_sides(documents)

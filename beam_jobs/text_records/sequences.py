@@ -118,7 +118,7 @@ def pack_rows(
     Args:
         windows: windows of documents. Empty documents take no place.
         length: number of tokens of a row.
-        pad_id: token at the places of a row that no document fills.
+        pad_id: token at the positions of a row that no document fills.
         long_documents: treatment of documents longer than a row: `"split"` divides them into documents of `length` tokens and a
             remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`.
     """
@@ -205,7 +205,7 @@ def fill_rows(
         sizes: int64 [pieces], number of tokens of each piece.
         rows: int64 [pieces], row of each piece; every row has a piece, and room for all of its pieces.
         length: number of tokens of a row.
-        pad_id: token at the places of a row that no document fills.
+        pad_id: token at the positions of a row that no document fills.
 
     Returns:
         The rows; tokens that are in no piece count as dropped.

@@ -43,10 +43,10 @@ class TextSummary:
         self.maxima[name] = max(count, self.maxima.get(name, 0))
 
     @property
-    def real_share(self) -> float:
-        """Share of the token slots that hold tokens, not padding; 1 if there are no slots."""
-        token_slots = self.tokens + self.padding
-        return self.tokens / token_slots if token_slots else 1.0
+    def filled_share(self) -> float:
+        """Share of the token positions that hold tokens, not padding; 1 if there are no positions."""
+        position_count = self.tokens + self.padding
+        return self.tokens / position_count if position_count else 1.0
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object; negative labels and maxima are omitted if there are none, as in indexes of earlier versions."""

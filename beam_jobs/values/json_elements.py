@@ -49,8 +49,8 @@ def array_elements(
         piece_bytes: fewest bytes of a read.
 
     Raises:
-        SourceError: the file is not a JSON object in UTF-8, is cut, has more after its end, or the value of one of `keys` is not an
-            array; the message names the byte, except for UTF-16.
+        SourceError: the file is not a JSON object in UTF-8, is truncated, has more after its end, or the value of one of `keys` is
+            not an array; the message names the byte, except for UTF-16.
     """
     text = _Text(file, path, piece_bytes)
     text.expect("{", "a JSON object")
@@ -118,7 +118,7 @@ class _Text:
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
-        """Return the next character that is not a space, without taking it.
+        """Return the next character that is not whitespace, without taking it.
 
         Raises:
             SourceError: the file ends; the message contains `expected`, the thing that should follow.
@@ -133,19 +133,19 @@ class _Text:
                 raise self.make_syntax_error(f"the JSON is cut: the file ends before {expected}")
 
     def take_if_next(self, character: str) -> bool:
-        """Take the next character that is not a space if it is `character`, and return whether it was."""
+        """Take the next character that is not whitespace if it is `character`, and return whether it was."""
         is_next = self.peek(repr(character)) == character
         if is_next:
             self._position += 1
         return is_next
 
     def expect(self, character: str, expected: str) -> None:
-        """Take the next character that is not a space; SourceError, which names `expected`, if it is not `character`."""
+        """Take the next character that is not whitespace; SourceError, which names `expected`, if it is not `character`."""
         if not self.take_if_next(character):
             raise self.make_syntax_error(f"not JSON as expected: {self._text[self._position]!r} in place of {expected}")
 
     def expect_end(self) -> None:
-        """Raise SourceError if anything but space follows in the file."""
+        """Raise SourceError if anything but whitespace follows in the file."""
         while True:
             following = self._text[self._position :].lstrip(_SPACE)
             self._position = len(self._text) - len(following)
@@ -155,7 +155,7 @@ class _Text:
                 return
 
     def parse_value(self) -> Any:
-        """Take the next JSON value, and return it; SourceError if it is not JSON, or cut."""
+        """Take the next JSON value, and return it; SourceError if it is not JSON, or truncated."""
         self.peek("a value")
         while True:
             try:

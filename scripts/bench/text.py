@@ -100,7 +100,7 @@ def report_share(texts: Sequence[str], length: int, specs: Sequence[TokenizerSpe
     """Print the share of the packed tokens that is text."""
     for spec in (TokenizerSpec("bytes"), *specs):
         summary = convert(make_blocks(texts), open_tokenizer(spec), spec, length, is_packed=True)
-        print(f"packed with {spec.kind:14} {summary.real_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
+        print(f"packed with {spec.kind:14} {summary.filled_share:7.2%} of {summary.tokens + summary.padding:,} tokens")
 
 
 def report_bytes(texts: Sequence[str], length: int, round_count: int) -> None:

@@ -94,7 +94,7 @@ def test_rejects_a_list_of_parquet_for_a_field_of_one_value(tmp_path: Path) -> N
         (["--field=ids:ints", "--tokenizer=bytes"], "none of ids is text"),
         (["--field=ids:ints", "--dedup"], "none of ids is text"),
         (["--field=ids:ints", "--form=lines"], "none of ids is text"),
-        (["--field=text", "--field=ids:ints=0"], "a list has no value for missing ones"),
+        (["--field=text", "--field=ids:ints=0"], "a list field takes no default for missing values"),
     ],
 )
 def test_rejects_lists_where_a_text_is_needed(tmp_path: Path, flags: list[str], message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from beam_jobs.file_names import is_left_behind
+from beam_jobs.file_names import is_ignored_name
 from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, storage_for
 
 # First bytes of a file by which its form is recognised.
@@ -24,19 +24,20 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
         suffixes: ends of the files' names, in lower case; files in upper case are also found.
     """
     for files in folder_ranges(folder, deep=True):
-        for entry, relative_path in files_below(files, is_left_behind):
+        for entry, relative_path in files_below(files, is_ignored_name):
             if (
                 not entry.is_folder
-                and not is_left_behind(entry.name)
+                and not is_ignored_name(entry.name)
                 and relative_path.lower().endswith(tuple(suffixes))
             ):
                 yield entry.path, relative_path
 
 
 def list_first_entries(folder: str) -> list[Entry]:
-    """Return those of the first 10,000 entries of a folder, by name, that are neither hidden nor left by operating systems."""
+    """Return those of a folder's first 10,000 entries, in the order of names, whose names are not ignored."""
+    # Unchecked: a pipe or a device in the folder must not keep its form from being recognised.
     entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
-    return [entry for entry in entries if not is_left_behind(entry.name)]
+    return [entry for entry in entries if not is_ignored_name(entry.name)]
 
 
 def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:

@@ -221,9 +221,8 @@ class Pack(PackColumns):
             yield split, np.flatnonzero([row_split == split for row_split in self.splits])
 
     def group_by_split(self) -> Iterator[tuple[str, Pack]]:
-        """Yield each split, sorted by name, and its references, in order."""
+        """Yield each split, sorted by name, and its references, in order: the pack itself, not a copy, if it has only one split."""
         for split, rows in self.rows_by_split():
-            # Not a copy if all references are in one split.
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:

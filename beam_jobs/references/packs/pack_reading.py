@@ -1,8 +1,9 @@
 """Reading the bytes of a shard's references, many with one read.
 
-A shard of text may have a million inputs of a hundred bytes each. They are in a few files, and in each file they form runs in the
-order of the shard (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is dropped
-after its last input. So memory holds one piece of each run: 32 MiB in all, or 16 KiB a run if that is more (see `PieceSizes`).
+A shard of text may have a million references of a hundred bytes each. They are in a few files, and in each file they form runs in
+the order of the shard (see beam_jobs.sources.text). Neighbours are read together, a piece of the file at a time, and a piece is
+dropped after its last reference. So memory holds one piece of each run: 32 MiB in all, or 16 KiB a run if that is more (see
+`PieceSizes`).
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class _Piece(NamedTuple):
         path: path of the file.
         start: first byte, or WHOLE_FILE.
         size: size in bytes.
-        input_count: number of inputs in it.
+        reference_count: number of references in it.
     """
 
     path: str
     start: int
     size: int
-    input_count: int
+    reference_count: int
 
 
 class _MissingPiece(NamedTuple):
@@ -117,30 +118,30 @@ def _has_fetched_payload(pack: Pack) -> bool:
 
 def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
     """Read the references of a pack one by one, and yield them in blocks, whose `sizes` are the sizes of the fetched bytes."""
-    records, block_bytes = list[bytes](), 0
+    contents, block_bytes = list[bytes](), 0
     for row, (_, data) in enumerate(read_references(pack.references())):
-        if records and (isinstance(data, BadRecordError) or block_bytes >= _MAX_BLOCK_BYTES):
-            yield _take_block(pack, row, records)
-            records, block_bytes = [], 0
+        if contents and (isinstance(data, BadRecordError) or block_bytes >= _MAX_BLOCK_BYTES):
+            yield _take_block(pack, row, contents)
+            contents, block_bytes = [], 0
         if isinstance(data, BadRecordError):
             yield pack.take(np.array([row])), data
         else:
-            records.append(data)
+            contents.append(data)
             block_bytes += len(data)
-    if records:
-        yield _take_block(pack, len(pack.keys), records)
+    if contents:
+        yield _take_block(pack, len(pack.keys), contents)
 
 
-def _take_block(pack: Pack, stop: int, records: Sequence[bytes]) -> tuple[Pack, bytes]:
-    """Return the block of `records`, which are the bytes of the pack's last rows before `stop`."""
-    block = pack.take(np.arange(stop - len(records), stop))
-    return dataclasses.replace(block, sizes=narrow(list(map(len, records)))), b"".join(records)
+def _take_block(pack: Pack, stop: int, contents: Sequence[bytes]) -> tuple[Pack, bytes]:
+    """Return the block of `contents`, which are the bytes of the pack's last rows before `stop`."""
+    block = pack.take(np.arange(stop - len(contents), stop))
+    return dataclasses.replace(block, sizes=narrow(list(map(len, contents)))), b"".join(contents)
 
 
 def _read_ranges(
     packs: Sequence[Pack], piece_sizes: PieceSizes, *, is_checked: bool
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Read the pieces of packs in the order of use, and yield blocks; a piece is dropped after its last input."""
+    """Read the pieces of packs in the order of use, and yield blocks; a piece is dropped after its last reference."""
     pieces, piece_indices = _plan_pieces(packs, piece_sizes)
     read_piece = functools.partial(_read_piece, is_checked=is_checked)
     piece_contents = (
@@ -149,14 +150,14 @@ def _read_ranges(
         else map(read_piece, pieces)
     )
     held_pieces: dict[int, bytes | _MissingPiece] = {}
-    unread_counts = [piece.input_count for piece in pieces]
+    unread_counts = [piece.reference_count for piece in pieces]
     piece_starts = np.array([piece.start for piece in pieces], np.int64)
-    first_input = 0
+    first_index = 0
     for pack in packs:
         for rows in _divide_rows(pack.sizes):
             block = pack if len(rows) == len(pack.keys) else pack.take(rows)
-            block_pieces = piece_indices[first_input : first_input + len(rows)]
-            first_input += len(rows)
+            block_pieces = piece_indices[first_index : first_index + len(rows)]
+            first_index += len(rows)
             needed_pieces, counts = np.unique(block_pieces, return_counts=True)
             for piece_index in needed_pieces.tolist():
                 if piece_index not in held_pieces:
@@ -164,7 +165,7 @@ def _read_ranges(
                     held_pieces[piece_index] = next(piece_contents)
             # 0 for whole files: both offsets are then WHOLE_FILE.
             starts = block.offsets - piece_starts[block_pieces]
-            yield from _cut_records(block, block_pieces, starts, held_pieces)
+            yield from _cut_block(block, block_pieces, starts, held_pieces)
             for piece_index, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
                 unread_counts[piece_index] -= count
                 if not unread_counts[piece_index]:
@@ -186,7 +187,7 @@ def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np
         first_row = stop_row
 
 
-def _cut_records(
+def _cut_block(
     block: Pack,
     piece_indices: npt.NDArray[np.int32],
     starts: npt.NDArray[np.int64],
@@ -219,21 +220,21 @@ def _cut_records(
         if isinstance(piece, _MissingPiece):
             yield row_pack, BadRecordError(reference.origin, piece.reason)
             continue
-        record = piece[start : start + size]
-        if len(record) < size:
-            reason = f"cut: {len(record)} of {size} bytes"
+        content = piece[start : start + size]
+        if len(content) < size:
+            reason = f"cut: {len(content)} of {size} bytes"
             yield row_pack, BadRecordError(reference.origin, reason, reference.offset)
         else:
-            yield row_pack, record
+            yield row_pack, content
 
 
 def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
-    """Return the pieces in the order of use, and for each of n inputs the index of its piece, [n]."""
+    """Return the pieces in the order of use, and for each of n references the index of its piece, [n]."""
     paths: dict[str, int] = {}
     files = np.concatenate([_number_files(pack, paths) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # The inputs sorted by file and offset; `order` has the position of each in the order of use. With millions of inputs the size
-    # of every array matters, so types are narrow.
+    # The references sorted by file and offset; `order` has the position of each in the order of use. With millions of references
+    # the size of every array matters, so types are narrow.
     order = np.lexsort((offsets, files)).astype(np.int32)
     files, offsets = files[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
@@ -244,28 +245,28 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
         max(piece_sizes.min_piece_bytes, piece_sizes.max_held_bytes // int(breaks.sum())),
     )
     # Within a run, a piece ends at each multiple of `piece_bytes` bytes. From here on, a break is the start of a piece.
-    first_inputs = np.flatnonzero(breaks)
-    multiples = offsets - np.repeat(offsets[first_inputs].astype(np.int64), np.diff(first_inputs, append=len(order)))
+    first_indices = np.flatnonzero(breaks)
+    multiples = offsets - np.repeat(offsets[first_indices].astype(np.int64), np.diff(first_indices, append=len(order)))
     multiples //= piece_bytes
     breaks[1:] |= multiples[1:] != multiples[:-1]
     del multiples
     # Until here, pieces are in the order of files and offsets; `use_order` sorts them by their first use.
-    first_inputs = np.flatnonzero(breaks)
-    input_counts = np.diff(first_inputs, append=len(order))
-    last_inputs = first_inputs + input_counts - 1
-    use_order = np.argsort(np.minimum.reduceat(order, first_inputs), kind="stable")
+    first_indices = np.flatnonzero(breaks)
+    reference_counts = np.diff(first_indices, append=len(order))
+    last_indices = first_indices + reference_counts - 1
+    use_order = np.argsort(np.minimum.reduceat(order, first_indices), kind="stable")
     indices_by_use = np.empty(len(use_order), np.int32)
     indices_by_use[use_order] = np.arange(len(use_order))
     piece_indices = np.empty(len(order), np.int32)
-    piece_indices[order] = np.repeat(indices_by_use, input_counts)
-    starts = offsets[first_inputs].astype(np.int64)
-    ends = offsets[last_inputs] + sizes[last_inputs].astype(np.int64)
-    lengths = np.where(starts == WHOLE_FILE, sizes[first_inputs], ends - starts)
+    piece_indices[order] = np.repeat(indices_by_use, reference_counts)
+    starts = offsets[first_indices].astype(np.int64)
+    ends = offsets[last_indices] + sizes[last_indices].astype(np.int64)
+    lengths = np.where(starts == WHOLE_FILE, sizes[first_indices], ends - starts)
     path_list = list(paths)
-    columns = (files[first_inputs], starts, lengths, input_counts)
+    columns = (files[first_indices], starts, lengths, reference_counts)
     return [
-        _Piece(path_list[file], start, size, input_count)
-        for file, start, size, input_count in zip(*(column[use_order].tolist() for column in columns), strict=True)
+        _Piece(path_list[file], start, size, reference_count)
+        for file, start, size, reference_count in zip(*(column[use_order].tolist() for column in columns), strict=True)
     ], piece_indices
 
 
@@ -275,16 +276,16 @@ def _find_run_starts(
     offsets: npt.NDArray[np.integer[Any]],
     sizes: npt.NDArray[np.integer[Any]],
 ) -> npt.NDArray[np.bool_]:
-    """Return whether a run begins at each of n inputs, which are sorted by file and offset: bool [n].
+    """Return whether a run begins at each of n references, which are sorted by file and offset: bool [n].
 
-    A run goes on at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it, and is used
-    before it; a run begins at each other input.
+    A run goes on at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it and comes
+    earlier in the order of use; a run begins at each other reference.
 
     Args:
-        order: position of each input in the order of use, [n].
-        files: index of each input's file, [n].
-        offsets: offset of each input in its file, or WHOLE_FILE, [n].
-        sizes: bytes of each input, [n].
+        order: position of each reference in the order of use, [n].
+        files: index of each reference's file, [n].
+        offsets: offset of each reference in its file, or WHOLE_FILE, [n].
+        sizes: bytes of each reference, [n].
     """
     begins_run = np.ones(len(order), np.bool_)
     gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
@@ -300,9 +301,9 @@ def _find_run_starts(
 
 
 def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the index in `paths` of the file that has each input's bytes, [n]; add new files to `paths`."""
+    """Return the index in `paths` of the file that has each reference's bytes, [n]; add new files to `paths`."""
     count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
-    # One file has the bytes of all inputs.
+    # One file has the bytes of all references.
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
         path = spools[0] or originals[0]
         return np.full(count, paths.setdefault(path, len(paths)), np.int32)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from beam_jobs.annotations.pictures import is_picture_name, is_same_picture, is_whole_path, make_match_key
-from beam_jobs.file_names import is_left_behind
+from beam_jobs.file_names import is_ignored_name
 from beam_jobs.references.reference import key_bytes, key_digest
 from tpudata.storage import Range, files_below, folder_ranges
 
@@ -81,8 +81,8 @@ def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
         files: the range, one of `folder_ranges`.
         omitted: paths of folders below the input that end with `/`.
     """
-    for entry, key in files_below(files, is_left_behind):
-        is_picture = not entry.is_folder and is_picture_name(key) and not is_left_behind(entry.name)
+    for entry, key in files_below(files, is_ignored_name):
+        is_picture = not entry.is_folder and is_picture_name(key) and not is_ignored_name(entry.name)
         if is_picture and not key.startswith(omitted):
             yield Picture(key, entry.size)
 

@@ -135,7 +135,12 @@ class AnnotatedImages(ScannedSource):
         return AnnotationFacts()
 
     def scan(self, index: int, part: str) -> Scan:
-        """Return the scan of an annotation file, or of the folder of pictures."""
+        """Return the scan of an annotation file, or of the folder of pictures.
+
+        Args:
+            index: index of the part among all.
+            part: path of an annotation file, or `_PICTURES` for the folder.
+        """
         if part == _PICTURES:
             return PictureScan(self.options.input, index)
         pictures = load_index(self.options.input, self._omitted, self.run)
@@ -312,6 +317,6 @@ class AnnotatedImages(ScannedSource):
 
 
 def _find_outer_split(folders: Sequence[str]) -> str:
-    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if it is none."""
+    """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if there is none."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
     return find_folder_split(split_folders[0]) if split_folders else ""

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.file_names import is_left_behind
+from beam_jobs.file_names import is_ignored_name
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels, check_classes, make_integer_labels
 from beam_jobs.references.reference import Reference
@@ -186,8 +186,8 @@ class ClassFolders(Source):
         """
         del reject
         folder = unit.folder
-        for entry, path_in_class in files_below(unit.files, is_left_behind):
-            if is_left_behind(entry.name):
+        for entry, path_in_class in files_below(unit.files, is_ignored_name):
+            if is_ignored_name(entry.name):
                 ignored.append(entry.path)
                 continue
             yield make_reference(
@@ -218,7 +218,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
     """
     subfolders: list[Entry] = []
     file: Entry | None = None
-    entries = (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
+    entries = (entry for entry in lazy_entries(folder) if not is_ignored_name(entry.name))
     for index, entry in enumerate(entries):
         if entry.is_folder:
             subfolders.append(entry)
@@ -244,7 +244,7 @@ def _describe_loose_files(folder: str, file: Entry, folders: Sequence[Entry]) ->
             f"{folder} has files, such as {file.name}, and no folders of classes. Put the images of each class into a folder"
             " named after the class, pass --unlabelled if they have no classes, or pass a list of the files."
         )
-    first_entry = next((entry for entry in lazy_entries(folders[0].path) if not is_left_behind(entry.name)), None)
+    first_entry = next((entry for entry in lazy_entries(folders[0].path) if not is_ignored_name(entry.name)), None)
     ending = "" if first_entry is None or first_entry.is_folder else first_entry.name.rpartition(".")[2].lower()
     pattern = f"'{folder}/*/*.{ending}'" if ending in _READ_BY_PATTERN else f"'{folder}/*/*'"
     return (

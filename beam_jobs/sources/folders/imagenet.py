@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from beam_jobs.file_names import is_left_behind
+from beam_jobs.file_names import is_ignored_name
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import WHOLE_FILE, Reference
@@ -108,7 +108,7 @@ class ImageNet(Source):
         )
         sorted_validation = _find_folder(entries, _VALIDATION_FOLDERS, _are_synset_folders)
         validation = flat_validation or sorted_validation
-        folders = [entry for entry in entries.values() if entry.is_folder and not is_left_behind(entry.name)]
+        folders = [entry for entry in entries.values() if entry.is_folder and not is_ignored_name(entry.name)]
         has_other_folders = any(entry not in (train, validation) for entry in folders)
         if (train is None and validation is None) or has_other_folders:
             return None
@@ -212,7 +212,7 @@ def _find_folder(
 
 
 def _list_visible(folder: str) -> Iterator[Entry]:
-    return (entry for entry in lazy_entries(folder) if not is_left_behind(entry.name))
+    return (entry for entry in lazy_entries(folder) if not is_ignored_name(entry.name))
 
 
 def _have_validation_image(entries: Iterator[Entry]) -> bool:
@@ -281,7 +281,7 @@ def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iter
         return
     files = unit.files or Range(unit.path)
     for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
-        if is_left_behind(entry.name):
+        if is_ignored_name(entry.name):
             ignored.append(entry.path)
         elif entry.is_folder:
             raise SourceError(f"{entry.path} is a folder (expected images only). Remove it from the input.")

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from beam_jobs.file_names import is_path_left_behind
+from beam_jobs.file_names import is_ignored_path
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
@@ -101,9 +101,7 @@ class MatchedImages(ClassifiedSource):
             UsageError: the options assign splits, but the folders are splits already; or `--label-from` does not fit the first
                 paths, see `PathLabels.infer`.
         """
-        paths = (
-            key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_path_left_behind(key)
-        )
+        paths = (key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_ignored_path(key))
         path_labels = PathLabels.infer(source_options, paths)
         if path_labels is None:
             has_classes = not source_options.unlabelled
@@ -183,7 +181,7 @@ class MatchedImages(ClassifiedSource):
         last_folder: str | None = None
         split, labels = "", tuple[str, ...]()
         for entry, key in self._match_files(unit):
-            if is_path_left_behind(key):
+            if is_ignored_path(key):
                 ignored.append(entry.path)
                 continue
             folder = key.rpartition("/")[0]

@@ -118,7 +118,7 @@ class IdxPairs(ClassifiedSource):
             paths: images and labels files; the partner of each is looked for next to it.
 
         Raises:
-            SourceError: a file has no name of an IDX file, a partner is missing, values are not unsigned bytes, images have an
+            SourceError: a file is not named like an IDX file, a partner is missing, values are not unsigned bytes, images have an
                 unsupported shape, the counts of images and labels differ, or the file of `--labels` is invalid.
             CorruptionError: a header is truncated, or a file's size differs from its header.
             UsageError: the options assign splits, but the pairs are of several splits already.
@@ -131,7 +131,8 @@ class IdxPairs(ClassifiedSource):
         runs: list[IdxUnit] = []
         for pair in pairs:
             runs.extend(_cut_runs(pair._replace(split="") if options.split else pair))
-        classes, has_classes = Classes.open(source_options, has_integers=True), not source_options.unlabelled
+        classes = Classes.open(source_options, has_integers=True)
+        has_classes = not source_options.unlabelled
         named_splits = frozenset() if options.split else frozenset(splits)
         return cls(options, tuple(runs), classes, has_classes, named_splits=named_splits)
 

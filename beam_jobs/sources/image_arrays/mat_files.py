@@ -56,6 +56,7 @@ class _Variable(NamedTuple):
         order: byte order, in the notation of `struct`.
     """
 
+    # A unit's `repr` names its file of rejects, so the names of these fields stay.
     name: str
     shape: tuple[int, ...]
     kind: int
@@ -214,13 +215,17 @@ def _pad_size(size: int) -> int:
 class _ElementReader:
     """Reader of the elements of a variable.
 
+    Args:
+        reader: reader at the start of the first element.
+        byte_order: byte order, in the notation of `struct`.
+
     Attributes:
         position: number of bytes read.
     """
 
-    def __init__(self, reader: PieceReader, order: str) -> None:
+    def __init__(self, reader: PieceReader, byte_order: str) -> None:
         self._reader = reader
-        self._order = order
+        self._byte_order = byte_order
         self.position = 0
 
     def read_tag(self) -> tuple[int, int]:
@@ -228,10 +233,10 @@ class _ElementReader:
 
         The tag of an element of up to 4 bytes has 2 bytes each for size and type; its content follows in place of the size.
         """
-        (element_type,) = struct.unpack(f"{self._order}I", self._take(4))
+        (element_type,) = struct.unpack(f"{self._byte_order}I", self._take(4))
         if element_type >> 16:
             return element_type & 0xFFFF, element_type >> 16
-        (size,) = struct.unpack(f"{self._order}I", self._take(4))
+        (size,) = struct.unpack(f"{self._byte_order}I", self._take(4))
         return element_type, size
 
     def read_element(self) -> bytes:

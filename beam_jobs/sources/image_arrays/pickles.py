@@ -154,7 +154,7 @@ class _PickleReader:
         self._push(data.decode("utf-8", "surrogatepass") if is_text else data)
 
     def _pop_mark(self) -> list[Any]:
-        """Remove the uppermost mark and the values above it; return the values."""
+        """Remove the topmost mark and the values above it; return the values."""
         index = len(self._stack) - 1
         while self._stack[index] is not _MARK:
             index -= 1
@@ -165,7 +165,7 @@ class _PickleReader:
         return values
 
     def _pop(self, count: int) -> tuple[Any, ...]:
-        """Remove the uppermost `count` values, and return them, the uppermost last; ValueError if there are fewer."""
+        """Remove the topmost `count` values, and return them, the topmost last; ValueError if there are fewer."""
         if count > len(self._stack):
             raise ValueError("too few values")
         values = tuple(self._stack[len(self._stack) - count :])

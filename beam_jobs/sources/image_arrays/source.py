@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from beam_jobs import file_kinds
 from beam_jobs.compression.files import read_head
-from beam_jobs.file_names import find_parent, is_left_behind
+from beam_jobs.file_names import find_parent, is_ignored_name
 from beam_jobs.options import ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.reference import Reference
@@ -170,7 +170,7 @@ class ImageArrays(ClassifiedSource):
 
 def _has_images(name: str) -> bool:
     """Return whether a file has images by its name: it is not a file about the data, such as a README."""
-    return name not in OTHER_FILES and not name.lower().endswith(".md") and not is_left_behind(name)
+    return name not in OTHER_FILES and not name.lower().endswith(".md") and not is_ignored_name(name)
 
 
 def _open_sets(path: str) -> Sequence[ImageSet]:

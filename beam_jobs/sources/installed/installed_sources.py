@@ -54,7 +54,7 @@ def open_installed(name: str, installed: Installed, arguments: Mapping[str, str]
     Args:
         name: name of the source.
         installed: class or function that its entry point names.
-        arguments: arguments from the command line, as strings; only a class has some.
+        arguments: arguments from the command line, as strings; only a class takes any.
         options: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:

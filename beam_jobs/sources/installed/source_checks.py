@@ -103,7 +103,7 @@ def list_references(
     check = _ReferenceCheck(source, method_name, stores_classes=stores_classes)
     references = source.references(unit, ignored, check_and_reject)
     for reference in _require_iterable(source, "references", references):
-        reason = None if check.is_usual(reference) else check.find_reason(reference)
+        reason = None if check.is_usual(reference) else check.find_rejection_reason(reference)
         if reason is None:
             yield reference
         else:
@@ -125,9 +125,9 @@ class _ReferenceCheck:
         self._has_annotations = columns.annotations is not None
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
-        self._names = {feature.name for feature in columns.features}
-        # The last payload that `find_reason` accepted, None with annotations, and up to `_MAX_LABELS` combinations of labels that
-        # it accepted; a full set is cleared.
+        self._feature_names = {feature.name for feature in columns.features}
+        # The last payload that `find_rejection_reason` accepted, None with annotations, and up to `_MAX_LABELS` combinations of
+        # labels that it accepted; a full set is cleared.
         self._payload: Payload | None = None
         self._labels: set[tuple[str, ...]] = set()
 
@@ -151,10 +151,10 @@ class _ReferenceCheck:
             and 0 <= size <= _MAX_INT64
             and (crc32 is None or (type(crc32) is int and 0 <= crc32 <= _MAX_CRC32))
             and type(data) is bytes
-            and (features is NO_FEATURES or (type(features) is dict and features.keys() <= self._names))
+            and (features is NO_FEATURES or (type(features) is dict and features.keys() <= self._feature_names))
         )
 
-    def find_reason(self, reference: Any) -> str | None:
+    def find_rejection_reason(self, reference: Any) -> str | None:
         """Return why to reject a reference; None for a valid one, whose labels and payload are remembered for `is_usual`.
 
         Raises:
@@ -166,13 +166,14 @@ class _ReferenceCheck:
             raise UsageError(
                 f"{self._method_name}: {reference.key!r} has a class, but the source's `has_classes` is False. {_FIX}"
             )
-        if not self._has_annotations and not features.keys() <= self._names:
-            undeclared = min(map(str, features.keys() - self._names))
+        if not self._has_annotations and not features.keys() <= self._feature_names:
+            undeclared = min(map(str, features.keys() - self._feature_names))
             raise UsageError(
                 f"{self._method_name}: {reference.key!r} has the feature {undeclared!r}, which the source's `features` lack. {_FIX}"
             )
         # The converter rejects several labels, but accepts a reference without any, as in a dataset without classes.
         if self._needs_class and not labels:
+            # The converter's words for a record without exactly one label, see `ImageConverter`.
             return "not exactly one label: 0 labels []"
         invalid_name = next((name for name in labels if not is_class_name(name)), None)
         if invalid_name is not None and self._stores_classes:

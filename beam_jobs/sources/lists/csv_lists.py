@@ -42,9 +42,10 @@ _LocatedCells = tuple[list[str], int, int]
 
 
 def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, ...], ListRow]:
-    """Return the columns of a CSV list, and its first row without values, which says where the row ends; see `read_csv_rows`.
+    """Return the names of a CSV list's columns, and its header row as a `ListRow` whose `values` are empty.
 
-    Rows of empty cells before it are skipped. A list without rows has no columns, and the row ends at 0.
+    Only `line` and `end` of that row matter. Rows of empty cells before it are skipped. A list without rows has no columns, and
+    `end` is 0. The errors are those of `read_csv_rows`.
     """
     rows = _split_cells(pieces, form, offset=0, lines_before=0)
     first_row = next((row for row in rows if any(cell.strip() for cell in row[0])), None)

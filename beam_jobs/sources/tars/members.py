@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.file_names import is_path_left_behind, resolve_member_path
+from beam_jobs.file_names import is_ignored_path, resolve_member_path
 from tpudata.errors import CorruptionError, SourceError
 
 BLOCK = 512
@@ -156,7 +156,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
                     (pax.get("linkpath") or long_link or _decode_text(header[157:257])) if kind in _LINK_TYPES else ""
                 )
                 problem = _find_problem(kind, name, size)
-                if safe_path is None and kind in _FILE_TYPES and not is_path_left_behind(name):
+                if safe_path is None and kind in _FILE_TYPES and not is_ignored_path(name):
                     problem = problem or OUTSIDE
                 yield Member(safe_path or name, content_start, size, kind in _FILE_TYPES and not problem, link, problem)
             dataless_name = (safe_path or name) if stated_size > size else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from beam_jobs.file_names import is_path_left_behind
+from beam_jobs.file_names import is_ignored_path
 from beam_jobs.references.reading import MAX_INPUT_BYTES, make_too_large_error
 from beam_jobs.references.rejection import Reject, add_key
 from beam_jobs.sources.tars.members import Member, list_tar_members
@@ -41,7 +41,7 @@ class TarUnit(NamedTuple):
 
 def is_record(member: Member) -> bool:
     """Return whether a member may be a record or belong to one: a file whose name is not ignored."""
-    return member.is_file and not is_path_left_behind(member.name)
+    return member.is_file and not is_ignored_path(member.name)
 
 
 def list_tar_files(

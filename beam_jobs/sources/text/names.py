@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from beam_jobs.file_names import is_left_behind, is_path_left_behind
+from beam_jobs.file_names import is_ignored_name, is_ignored_path
 from beam_jobs.sources.named_splits import take_first_names
 from beam_jobs.text_files.document import TextFile
 from tpudata.errors import SourceError
@@ -94,7 +94,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
         ignored: is extended with the path of each file and folder that is skipped by its name.
     """
     for entry, relative_path in _list_entries(text_range):
-        if is_path_left_behind(relative_path):
+        if is_ignored_path(relative_path):
             ignored.append(entry.path)
         elif not entry.is_folder:
             yield TextFile(entry.path, relative_path, entry.size)
@@ -126,8 +126,8 @@ def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
             if not entry.is_folder and matches(relative_path, pattern):
                 yield entry, relative_path
     else:
-        yield from files_below(files, is_left_behind)
+        yield from files_below(files, is_ignored_name)
 
 
 def _is_visible(relative_path: str) -> bool:
-    return not is_path_left_behind(relative_path)
+    return not is_ignored_path(relative_path)

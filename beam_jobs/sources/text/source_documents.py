@@ -177,7 +177,7 @@ class SourceDocuments(PackSource):
             small_rows = np.array([row for row, reference in enumerate(run) if _is_small(reference)], np.intp)
             for row, data in zip(small_rows.tolist(), _read_rows(pack, small_rows), strict=True):
                 buffers[row] = data
-        # Each document that is held begins a buffer.
+        # Each held document has its own buffer, and starts at 0 in it.
         starts = np.array([0 if data else NOT_HELD for data in buffers], np.int64)
         return ListedPack(pack, pack.keys.digests(), buffers, np.arange(len(run)), starts)
 

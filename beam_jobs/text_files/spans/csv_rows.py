@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from beam_jobs.text_files.spans.lines import Span, join_lines, strip_cr, strip_mark
+from beam_jobs.text_files.spans.lines import Span, join_lines, strip_bom, strip_cr
 from tpudata.errors import SourceError
 
 _BARE_CR = "a CR without LF outside of quotes; save the file with LF or CRLF line ends"
@@ -85,7 +85,7 @@ def locate_rows(
                 f" {fix}"
             )
         # Only the file can begin with a byte order mark.
-        line = span if span.offset else strip_mark(span)
+        line = span if span.offset else strip_bom(span)
         # Whether a quote is open before the line.
         is_open = begin is not None
         if begin is None:
@@ -164,7 +164,7 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
     position = 0
     while True:
         if row.startswith('"', position):
-            end = _find_closing(row, position + 1)
+            end = _find_closing_quote(row, position + 1)
             texts.append(row[position + 1 : end].replace('""', '"'))
             position = end + 1
             if position < len(row) and row[position] != delimiter:
@@ -187,7 +187,7 @@ def has_text(row: bytes, delimiter: str) -> bool:
     return bool(row.strip(b'" \t\r\n' + delimiter.encode()))
 
 
-def _find_closing(row: str, position: int) -> int:
+def _find_closing_quote(row: str, position: int) -> int:
     """Return the position of the quote that closes a cell whose content begins at `position`; ValueError if there is none."""
     while True:
         end = row.find('"', position)

@@ -79,7 +79,7 @@ def drop_blank_lines(spans: Iterable[Span], stop: int | None = None) -> Iterator
         if stop is not None and span.offset >= stop:
             return
         # Only the file can begin with a byte order mark.
-        line = span if span.offset else strip_mark(span)
+        line = span if span.offset else strip_bom(span)
         if not line.is_blank:
             yield strip_cr(line)
 
@@ -102,7 +102,7 @@ def join_paragraphs(
         if begin is None and stop is not None and span.offset >= stop:
             return
         # Only the file can begin with a byte order mark.
-        line = span if span.offset else strip_mark(span)
+        line = span if span.offset else strip_bom(span)
         if line.is_blank:
             if begin is not None:
                 yield join_lines(begin, size, lines)
@@ -137,7 +137,7 @@ def join_paragraphs_in_range(
         spans_from_start = line_spans(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit)
         for span in join_paragraphs(spans_from_start, limit, stop):
             # The first paragraph begins with the file, before its mark.
-            begin = 0 if span.offset == len(BOM) and has_mark(path) else span.offset
+            begin = 0 if span.offset == len(BOM) and has_bom(path) else span.offset
             if begin >= start:
                 yield span
         return
@@ -168,12 +168,12 @@ def _is_blank_before(path: str, position: int, length: int) -> bool:
     return True
 
 
-def has_mark(path: str) -> bool:
+def has_bom(path: str) -> bool:
     """Return whether a file begins with a byte order mark."""
     return storage_for(path).read_range(path, 0, len(BOM)) == BOM
 
 
-def strip_mark(span: Span) -> Span:
+def strip_bom(span: Span) -> Span:
     """Return the first line of a file without a byte order mark."""
     if not span.data.startswith(BOM):
         return span
