@@ -87,7 +87,8 @@ class SequentialOrder:
 
         If the host reads whole batches, `take_rows` passes a part of whole batches, and then takes the host's rows of each.
         """
-        rows, order = part.rows, self
+        rows = part.rows
+        order = self
         if rows.count < rows.total:
             # A host's run of rows begins at another record in each epoch: chunks that are a fraction of it waste little of a read.
             order = dataclasses.replace(self, chunks=ranges.choose_host_chunks(self.chunks, rows))

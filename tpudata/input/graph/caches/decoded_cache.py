@@ -180,7 +180,7 @@ def _describe_decoding(field: Field) -> tuple[object, ...]:
     these options existed, and old caches remain valid.
     """
     padding = () if field.padding is None else (field.padding.key, field.padding.value)
-    counts = () if field.counts is None else (field.counts,)
+    counts = () if field.counted_key is None else (field.counted_key,)
     classes = ("classes",) if field.is_multi_hot else ()
     default = () if field.default is None else ("default", field.default)
     return field.feature, field.shape, field.cuts, *padding, *counts, *classes, *default
