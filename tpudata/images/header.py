@@ -68,8 +68,8 @@ class ImageHeader(NamedTuple):
     @property
     def chroma_step(self) -> tuple[int, int]:
         """Pixels for each sample of colour, across and down: (2, 2) is 4:2:0. (1, 1) for all images but JPEGs of YCbCr."""
-        # Few images are encoded again, so this is separate from reading a header. Each component has three bytes: its identifier,
-        # its sampling factors and a table.
+        # Few images are encoded again, so it is computed only on request. Each component has three bytes: its identifier, its
+        # sampling factors and a table.
         identifiers, sampling_factors = self.sampling[0::3], self.sampling[1::3]
         if len(self.sampling) < 9 or identifiers == b"RGB":
             return 1, 1

@@ -66,10 +66,10 @@ class Rewriter(abc.ABC):
         return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
-        """Rewrite a call, a name, or a statement that chooses TensorFlow's behaviour, unless it has been rewritten."""
+        """Rewrite a call, a name, or a statement that chooses TensorFlow's behaviour, unless the node is to stay unchanged."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.find_path(node.value.func)
-            # In guarded code as well: no branch may change the behaviour.
+            # Removed even in guarded code (a version test or a `try`): the call would change TensorFlow's behaviour there too.
             if path is not None and len(path) == 1 and path[0] in REMOVED:
                 self.edits.replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
                 self.freeze(node)

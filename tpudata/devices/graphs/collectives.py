@@ -110,6 +110,7 @@ def lower_collectives(graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf
         if any(map(_is_sum, nodes)):
             del lowered_nodes[:]
             lowered_nodes.extend(lowering.lower_all(nodes, is_function=index > 0))  # The first body is the graph's.
+    # TensorFlow's runtime keeps the first function registered under a name, so the lowered functions need new names.
     rename_functions(lowered_graph, {name: f"{name}_of_{num_replicas}_replicas" for name in summing_functions})
     return lowered_graph
 

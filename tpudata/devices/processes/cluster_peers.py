@@ -220,7 +220,7 @@ class ClusterPeers(Peers):
         )
 
     def _describe_error(self) -> str:
-        """Return the message of a lost process, with its name if the connections notice its end in time."""
+        """Return the message about a lost process, with its name if the connections notice its end in time."""
         self._peer_ended.wait(_NOTICE_SECONDS)
         description = self._end_description or "which ended or cannot be reached"
         return (

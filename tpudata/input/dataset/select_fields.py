@@ -191,7 +191,7 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
     """Return the length that each sequence of tokens is padded to, by name; sequences that a mapping omits are not padded.
 
     Raises:
-        UsageError: `sequence_length` has a name that no sequence has.
+        UsageError: a key of `sequence_length` names no sequence of varying length.
     """
     if sequence_length is None:
         return {}

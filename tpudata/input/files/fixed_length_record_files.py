@@ -138,7 +138,7 @@ class FixedLengthRecords(SplitFiles):
 
 
 def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
-    """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
+    """Return the offsets of a file's records, all of one length, and the end of the last one: int64 [records + 1].
 
     Args:
         file: the file, as it was listed.

@@ -32,6 +32,7 @@ def pick_input_ids(features: Tensors, model: str) -> tf.Tensor:
             f"{model}: input_ids must be integers [batch, length] of a known length, got {input_ids.dtype.name} "
             f"{input_ids.shape}. Let make_input_fn pad them to sequence_length=N."
         )
+    # An id beyond int32 stays out of the model's range, instead of wrapping to another id.
     return tf.saturate_cast(input_ids, tf.int32)
 
 

@@ -176,8 +176,8 @@ def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None)
 def _describe_decoding(field: Field) -> tuple[object, ...]:
     """Return everything that determines a decoded value.
 
-    Only fields with padding, counts, classes or a default have parts for these. So other fields have the same digests as before
-    these options existed, and old caches remain valid.
+    Only fields with `padding`, a `counted_key`, `is_multi_hot` or a `default` have parts for these. So other fields have the same
+    digests as before these options existed, and old caches remain valid.
     """
     padding = () if field.padding is None else (field.padding.key, field.padding.value)
     counts = () if field.counted_key is None else (field.counted_key,)

@@ -126,7 +126,7 @@ class StepPlan:
 
     @functools.cached_property
     def _box_and_point_tables(self) -> tuple[Table, ...]:
-        """Tables that move with the image."""
+        """Tables of boxes and points, which follow the image's crop and augmentation."""
         return find_tables(self.fields) if self.options.images.moves_pixels else ()
 
 
