@@ -162,7 +162,7 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
     if sample.token_position_count:
         # `lengths` do not count padding, `token_position_count` does.
         real_share = sum(map(sum, sample.lengths.values())) / sample.token_position_count
-        yield f'<p class="note">{real_share:.1%} of the places for tokens are not padding.</p>'
+        yield f'<p class="note">{real_share:.1%} of the token positions hold tokens, the rest padding.</p>'
     if sample.tokens:
         yield from _format_tokens(sample, decode)
 
@@ -238,7 +238,7 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
 
 def _list_lengths(sample: SplitSample) -> Iterator[_Measurement]:
     """Yield the lengths of each feature of text or tokens."""
-    # A sample of texts has no places for tokens.
+    # Only samples of tokens count token positions; texts are measured in characters.
     unit = "token" if sample.token_position_count else "character"
     for name, lengths in sample.lengths.items():
         yield _Measurement("Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit)

@@ -77,7 +77,7 @@ class SplitSample:
         pictures: the pictures that are shown, by their first class (`""` without classes).
         texts: the texts that are shown, by their first class (`""` without classes).
         lengths: length of each text in characters, or in tokens without padding, by feature.
-        token_position_count: number of tokens including padding.
+        token_position_count: number of token positions in the sequences, padding included.
         tokens: number of occurrences by id, without padding.
         duplicate_count: number of records with the same picture, text or tokens as an earlier record of the split.
         near_duplicate_count: number of pictures with the outline of an earlier picture but other bytes, or of texts that differ
