@@ -98,7 +98,7 @@ def check_one_of(where: str, value: Any, choices: Collection[str]) -> None:
 def require(
     owner: str, name: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError
 ) -> None:
-    """Check an argument of a class or function that raises what TensorFlow's TPUEstimator raises.
+    """Check an argument, raising the class of error that TPUEstimator raises.
 
     Args:
         owner: name of the class or function.
@@ -109,7 +109,7 @@ def require(
         error: class of the error.
 
     Raises:
-        TypeError: the value is not allowed; `error` if that is another class.
+        `error`, by default TypeError: the value is not allowed.
     """
     if not is_valid:
         raise error(f"{owner}({name}=...) must be {allowed}, got {format_value(value)} ({type(value).__name__}).")
@@ -129,7 +129,7 @@ def require_type(
         fix: a sentence that says what to do; empty if it follows from `allowed`.
 
     Raises:
-        TypeError: the type is not allowed; `error` if that is another class.
+        `error`, by default TypeError: the type is not allowed.
     """
     if not is_valid:
         raise error(f"{where} must be {allowed}, got {type(value).__name__}.{fix and f' {fix}'}")

@@ -125,7 +125,7 @@ def test_shows_tokens_as_text(tmp_path: Path) -> None:
     assert main(["convert", "text", f"--input={tmp_path}/in.txt", f"--output={tmp_path}/d", *flags]) == 0
     page = report(tmp_path / "d")
     assert "or not to be" in page.text
-    assert re.search(r"\d\d\.\d% of the places for tokens are not padding", page.text)
+    assert re.search(r"\d\d\.\d% of the token positions hold tokens, the rest padding", page.text)
 
 
 def test_shows_a_dataset_whose_tokenizer_no_package_here_has(tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_reports_a_damaged_list_of_rejects_and_a_pipe_for_a_shard(
     rejects.parent.mkdir()
     rejects.write_text('{"source": "x", "offset": null}\n')
     assert main(["report", folder, "--output", str(tmp_path / "report.html")]) == 1
-    assert f"{rejects} at byte 0: the line is not a rejected input" in capsys.readouterr().err
+    assert f"{rejects} at byte 0: the line is damaged" in capsys.readouterr().err
     shard = Path(folder, "train-00000-of-00001.tfrecord")
     shard.unlink()
     os.mkfifo(shard)

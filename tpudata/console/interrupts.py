@@ -1,8 +1,8 @@
 """Ctrl-C in a process that only runs a command: exit code 130, and one line or silence instead of a traceback.
 
-While the process loads or exits, Ctrl-C ends it immediately: there is nothing to clean up, and an exception might meet any import.
-While the command works, the first one raises KeyboardInterrupt, and a second one ends the process immediately. Only the entry
-points of commands call these functions; they change nothing if Ctrl-C is ignored or handled by somebody else.
+While the process loads or exits, Ctrl-C ends it immediately: there is nothing to clean up, and an exception could strike during any
+import. While the command works, the first one raises KeyboardInterrupt, and a second one ends the process immediately. Only the
+entry points of commands call these functions; they change nothing if Ctrl-C is ignored or handled by somebody else.
 
 This module is the first that a command imports, so it imports little.
 """

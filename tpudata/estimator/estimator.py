@@ -11,7 +11,7 @@ from tpudata.error_text.lines import first_line
 from tpudata.estimator.api.mode_keys import MODES
 from tpudata.estimator.api.user_functions import ModelFunction
 from tpudata.estimator.base_estimator import BaseEstimator
-from tpudata.estimator.config.arguments import check_plain_config, choose_model_dir, copy_params, require_v2_behaviour
+from tpudata.estimator.config.arguments import check_plain_config, check_v2_behaviour, choose_model_dir, copy_params
 from tpudata.estimator.config.run_config import RunConfig, get_task
 from tpudata.estimator.config.run_devices import join_cluster
 from tpudata.estimator.config.session_config import apply_session_config
@@ -58,7 +58,7 @@ class Estimator(BaseEstimator):
     ) -> None:
         check_model_fn(model_fn)
         config = check_plain_config(config)
-        require_v2_behaviour("Estimator")
+        check_v2_behaviour("Estimator")
         warm_start = make_warm_start_settings(warm_start_from)
         folder = choose_model_dir(None if model_dir is None else os.fspath(model_dir), config, "Estimator")
         apply_session_config(config.session_config)

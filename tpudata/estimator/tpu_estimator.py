@@ -12,8 +12,8 @@ from tpudata.estimator.config.arguments import (
     check_batch_axis,
     check_export,
     check_params,
+    check_v2_behaviour,
     choose_model_dir,
-    require_v2_behaviour,
 )
 from tpudata.estimator.config.run_config import RunConfig, get_task
 from tpudata.estimator.config.run_devices import connect_tpu, join_cluster
@@ -136,7 +136,7 @@ class TPUEstimator(BaseEstimator):
                 "TPUEstimator(embedding_config_spec=...) is not supported: embeddings are variables of model_fn. Omit it, and look "
                 "them up with tf.nn.embedding_lookup."
             )
-        require_v2_behaviour("TPUEstimator")
+        check_v2_behaviour("TPUEstimator")
         warm_start = make_warm_start_settings(warm_start_from)
         params_copy = check_params(params)
         folder = choose_model_dir(model_dir, config)

@@ -77,9 +77,7 @@ def scan_reject_lines(path: str) -> Iterator[RejectLine]:
             try:
                 yield RejectLine(data, offset, _parse(data))
             except ValueError as error:
-                yield RejectLine(
-                    data, offset, value=None, problem=f"the line is not a rejected input as it was written: {error}"
-                )
+                yield RejectLine(data, offset, value=None, problem=f"the line is damaged: {error}")
             offset += len(data)
 
 

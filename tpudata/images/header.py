@@ -68,8 +68,8 @@ class ImageHeader(NamedTuple):
     @property
     def chroma_step(self) -> tuple[int, int]:
         """Pixels for each sample of colour, across and down: (2, 2) is 4:2:0. (1, 1) for all images but JPEGs of YCbCr."""
-        # Few images are encoded again, so this is separate from reading a header. Each component has three bytes: its identifier,
-        # its sampling factors and a table.
+        # Few images are encoded again, so it is computed only on request. Each component has three bytes: its identifier, its
+        # sampling factors and a table.
         identifiers, sampling_factors = self.sampling[0::3], self.sampling[1::3]
         if len(self.sampling) < 9 or identifiers == b"RGB":
             return 1, 1
@@ -128,14 +128,14 @@ def parse_exif_orientation(exif: bytes) -> int:
     byte_order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
     if byte_order is None or len(exif) < 10:
         return UPRIGHT
-    (directory,) = struct.unpack_from(f"{byte_order}I", exif, 4)
-    if directory + 2 > len(exif):
+    (directory_offset,) = struct.unpack_from(f"{byte_order}I", exif, 4)
+    if directory_offset + 2 > len(exif):
         return UPRIGHT
-    (count,) = struct.unpack_from(f"{byte_order}H", exif, directory)
+    (count,) = struct.unpack_from(f"{byte_order}H", exif, directory_offset)
     # The directory is its number of entries, then entries of 12 bytes: tag, type, count and value. A SHORT, type 3, is in the first
     # bytes of the value.
-    first_entry = directory + 2
-    for entry_offset in range(first_entry, min(first_entry + 12 * count, len(exif) - 11), 12):
+    first_entry_offset = directory_offset + 2
+    for entry_offset in range(first_entry_offset, min(first_entry_offset + 12 * count, len(exif) - 11), 12):
         tag, value_type = struct.unpack_from(f"{byte_order}HH", exif, entry_offset)
         if (tag, value_type) == (_ORIENTATION_TAG, 3):
             (orientation,) = struct.unpack_from(f"{byte_order}H", exif, entry_offset + 8)

@@ -39,7 +39,7 @@ class InputFn:
         training: whether the batches are for training; evaluation pads its last batch.
         is_endless: whether the datasets have no end.
         mixes_rows: whether rows of a batch depend on each other.
-        names: the project after which token tensors are named; None for our names.
+        token_names: the project after which token tensors are named; None for our names.
         weighs_records: whether a feature of the records holds their weights.
         row_axes: axis of the rows of tensors whose first axis is another, by their path, such as "features['image']".
     """
@@ -52,7 +52,7 @@ class InputFn:
         is_endless: bool,
         mixes_rows: bool = False,
         weighs_records: bool = False,
-        names: TokenNames | None = None,
+        token_names: TokenNames | None = None,
         row_axes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._pipeline = pipeline
@@ -61,7 +61,7 @@ class InputFn:
         self._is_endless = is_endless
         self._mixes_rows = mixes_rows
         self._weighs_records = weighs_records
-        self._names = names
+        self._token_names = token_names
 
     @property
     def training(self) -> bool:
@@ -134,21 +134,21 @@ class InputFn:
             )
         else:
             rows = find_rows_of_host(_read_batch_size(params), host_index, host_count)
-        return self.batches(rows, _read_step(start_step, rows.total))
+        return self.batches(rows, _check_step(start_step, rows.total))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""
         try:
             batches = self._pipeline.batches(rows, start_step)
-            if self._names is None:
+            if self._token_names is None:
                 return batches
-            rename_tokens = functools.partial(rename_batch, names=self._names)
+            rename_tokens = functools.partial(rename_batch, names=self._token_names)
             return batches.map(without_autograph(rename_tokens), **PARALLEL).prefetch(BATCHES_AHEAD)
         except TpudataError as error:
             raise _strip_traceback(error) from None
 
 
-def _read_step(start_step: int, batch_size: int) -> int:
+def _check_step(start_step: int, batch_size: int) -> int:
     """Return the step as an int; UsageError if it is negative, or if the records before it are too many to count."""
     expected = "the number of steps that are done, an integer of 0 or more"
     check_argument("start_step", start_step, is_integer(start_step, 0), expected)

@@ -194,7 +194,7 @@ def build_input_fn(request: InputRequest) -> InputFn:
         is_endless=options.is_endless,
         mixes_rows=options.images.mix is not None or options.batch_transform is not None,
         weighs_records=options.weighs_records,
-        names=options.tokens.names,
+        token_names=options.tokens.names,
         row_axes=request.row_axes,
     )
 

@@ -63,7 +63,7 @@ def resolve_request(options: Options, files: SplitFiles) -> InputRequest:
         is_parsed_by_user=options.parse is not None,
         image_size=options.images.size,
         keep_encoded=options.images.crop is not None,
-        sequences=tokens,
+        tokens=tokens,
     )
     options.images.check_fields(fields)
     sequences = tokens.plan_sequences(files.manifest, fields, is_bare=options.is_bare)
@@ -78,22 +78,22 @@ def resolve_request(options: Options, files: SplitFiles) -> InputRequest:
 
 def list_fields(
     files: SplitFiles,
-    columns: FeatureOptions,
+    feature_options: FeatureOptions,
     *,
     is_parsed_by_user: bool,
     image_size: tuple[int, int] | None,
     keep_encoded: bool,
-    sequences: Tokens,
+    tokens: Tokens,
 ) -> Fields:
     """Return the fields of each record: the fields that the options select, or the whole record for the user's `parse`.
 
     Args:
         files: the files of the split.
-        columns: options that choose the fields.
+        feature_options: options that choose the fields.
         is_parsed_by_user: whether the user's `parse` takes records apart.
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
         keep_encoded: whether images, label maps and masks stay encoded, since a crop decodes them.
-        sequences: options of sequences of tokens.
+        tokens: options of sequences of tokens.
 
     Raises:
         CorruptionError: the first record is not what the user describes.
@@ -101,8 +101,8 @@ def list_fields(
         UsageError: an option does not fit the kind of files, or the features; or with `parse`, an option selects features.
     """
     if not is_parsed_by_user:
-        return files.choose_fields(columns, image_size=image_size, keep_encoded=keep_encoded, sequences=sequences)
-    selection = {"features": files.declared, **columns.selection, "size": image_size, **sequences.selection}
+        return files.choose_fields(feature_options, image_size=image_size, keep_encoded=keep_encoded, tokens=tokens)
+    selection = {"features": files.declared, **feature_options.selection, "size": image_size, **tokens.selection}
     for name, value in selection.items():
         if value:
             raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")

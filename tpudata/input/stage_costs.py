@@ -81,8 +81,8 @@ class Stages:
         dataset: the dataset.
         split: name of the split.
         training: whether the input_fns are for training.
-        columns: what the input_fns read of each record.
-        sequences: options of tokens of the input_fns.
+        feature_options: what the input_fns read of each record.
+        tokens: options of tokens of the input_fns.
         batch_size: records in a batch.
         reading: the argument `reading` of the input_fns; None for the default.
 
@@ -102,8 +102,8 @@ class Stages:
         split: str,
         *,
         training: bool,
-        columns: FeatureOptions,
-        sequences: Tokens,
+        feature_options: FeatureOptions,
+        tokens: Tokens,
         batch_size: int,
         reading: Reading | None = None,
     ) -> None:
@@ -112,11 +112,11 @@ class Stages:
         files = open_shards(dataset, split)
         fields = list_fields(
             files,
-            columns,
+            feature_options,
             is_parsed_by_user=False,
             image_size=None,
             keep_encoded=True,
-            sequences=sequences,
+            tokens=tokens,
         )
         options = Options(training=training, reading=reading or Reading())
         self._records = Records.open(InputRequest(files, fields, options))

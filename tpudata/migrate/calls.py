@@ -6,7 +6,7 @@ import ast
 
 from tpudata.migrate.analysis.versions import Version
 from tpudata.migrate.names import UNSURE, UNSURE_VALUES
-from tpudata.migrate.rewriter import Rewriter
+from tpudata.migrate.rewriter import Rewriter, follows_file_api
 
 # Summaries that take the step as an argument.
 _SUMMARIES = frozenset(f"contrib.summary.{kind}" for kind in ("scalar", "histogram", "image", "audio"))
@@ -51,7 +51,7 @@ class CallRewriter(Rewriter):
                 " into a model_fn, and train it by tpudata.estimator.TPUEstimator.",
             )
         # A name with `compat` in it shows which release is meant.
-        elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and self.is_direct(node.func):
+        elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and follows_file_api(node.func):
             self.note(node, UNSURE_VALUES[name])
         elif name in UNSURE:
             self._note_unsure_call(node, name)
@@ -100,7 +100,7 @@ class CallRewriter(Rewriter):
             # From the end of the dataset's expression: `.apply(...)`.
             begin, end = self.edits.end(function.value), self.edits.end(node)
             self.edits.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
-            self.mark_rewritten(inner_call)
+            self.freeze(inner_call)
 
     def _rewrite_summary(self, node: ast.Call, kind: str) -> None:
         """Rename the keywords of a summary of a kind, such as `scalar`; note a missing step and arguments that are gone."""

@@ -36,7 +36,7 @@ class Rewriter(abc.ABC):
         notes: lines, and what to do there.
         modules: modules that rewritten names need: some of "tensorflow", "tpudata.estimator" and "tf_slim".
         old_keras_line: line of the first name that needs the old Keras, or None.
-        rewritten_ids: ids of nodes that must not be rewritten, or not again.
+        frozen_ids: ids of nodes that must not be rewritten, or not again.
     """
 
     def __init__(self, text: str, tree: ast.Module, plan: FilePlan) -> None:
@@ -55,7 +55,7 @@ class Rewriter(abc.ABC):
         self.modules: set[str] = set()
         self.old_keras_line: int | None = None
         # Names and calls of guarded code stay unchanged.
-        self.rewritten_ids = {id(node) for node in plan.guarded}
+        self.frozen_ids = {id(node) for node in plan.guarded}
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:
@@ -66,19 +66,19 @@ class Rewriter(abc.ABC):
         return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
-        """Rewrite a call, a name, or a statement that chooses TensorFlow's behaviour, unless it has been rewritten."""
+        """Rewrite a call, a name, or a statement that chooses TensorFlow's behaviour, unless the node is to stay unchanged."""
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.plan.uses_estimator:
             path = self.find_path(node.value.func)
-            # In guarded code as well: no branch may change the behaviour.
+            # Removed even in guarded code (a version test or a `try`): the call would change TensorFlow's behaviour there too.
             if path is not None and len(path) == 1 and path[0] in REMOVED:
                 self.edits.replace(node, "pass  # tpudata.estimator works with TensorFlow 2's behaviour")
-                self.mark_rewritten(node)
-        if isinstance(node, ast.Call) and id(node) not in self.rewritten_ids:
+                self.freeze(node)
+        if isinstance(node, ast.Call) and id(node) not in self.frozen_ids:
             self.rewrite_call(node)
         if (
             isinstance(node, ast.Attribute | ast.Name)
             and isinstance(node.ctx, ast.Load)
-            and id(node) not in self.rewritten_ids
+            and id(node) not in self.frozen_ids
         ):
             self._rewrite_name(node)
 
@@ -118,11 +118,11 @@ class Rewriter(abc.ABC):
     def replace_call(self, node: ast.Call, text: str) -> None:
         """Replace a call by source code, which is not rewritten any further."""
         self.edits.replace(node, text)
-        self.mark_rewritten(node)
+        self.freeze(node)
 
-    def mark_rewritten(self, node: ast.AST) -> None:
+    def freeze(self, node: ast.AST) -> None:
         """Exclude a node and its parts from further rewriting."""
-        self.rewritten_ids |= {id(part) for part in ast.walk(node)}
+        self.frozen_ids |= {id(part) for part in ast.walk(node)}
 
     def _rewrite_name(self, node: ast.Attribute | ast.Name) -> None:
         """Rewrite a dotted name to its current name, or note that it has none."""
@@ -133,7 +133,7 @@ class Rewriter(abc.ABC):
         name_parts: list[ast.AST] = [node]
         while isinstance(name_parts[-1], ast.Attribute):
             name_parts.append(name_parts[-1].value)
-        self.rewritten_ids |= {id(name_part) for name_part in name_parts}
+        self.frozen_ids |= {id(name_part) for name_part in name_parts}
         # `tf.layers` alone is a module, not a layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras_line = min(self.old_keras_line or node.lineno, node.lineno)
@@ -175,23 +175,23 @@ class Rewriter(abc.ABC):
             # The import of a part is rewritten instead, see `rewrite_imports`.
             return
         # A name with `compat` in it already says which API it is from.
-        is_direct = self.is_direct(node)
         api = load_tensorflow_names().find_api(path)
         # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
-        elif api is Api.V2 and self.is_v1 and is_direct:
+        elif api is Api.V2 and self.is_v1 and follows_file_api(node):
             self.edits.replace(innermost, self.spell("{tf2}"))
-        elif api is Api.V1 and not self.is_v1 and is_direct:
+        elif api is Api.V1 and not self.is_v1 and follows_file_api(node):
             self.edits.replace(innermost, self.spell("{v1}"))
 
-    def is_direct(self, node: ast.AST) -> bool:
-        """Return whether a dotted name has no `compat` in it, so that its API is the file's."""
-        while isinstance(node, ast.Attribute):
-            if node.attr == "compat":
-                return False
-            node = node.value
-        return True
+
+def follows_file_api(node: ast.AST) -> bool:
+    """Return whether a dotted name has no part `compat`: then the file's import decides whether it means the v1 or the v2 API."""
+    while isinstance(node, ast.Attribute):
+        if node.attr == "compat":
+            return False
+        node = node.value
+    return True
 
 
 def _is_gone_slim(path: ApiPath) -> bool:

@@ -159,10 +159,10 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
             yield f"<h3>{title}{more}</h3>{draw_bars(rows[:_SHOWN_CLASSES])}"
     charts = list(_draw_histograms(sample, [shard.bytes for shard in dataset.manifest.split(name).shards]))
     yield f'<div class="charts">{"".join(charts)}</div>'
-    if sample.place_count:
-        # `lengths` do not count padding, `place_count` does.
-        real_share = sum(map(sum, sample.lengths.values())) / sample.place_count
-        yield f'<p class="note">{real_share:.1%} of the places for tokens are not padding.</p>'
+    if sample.token_position_count:
+        # `lengths` do not count padding, `token_position_count` does.
+        real_share = sum(map(sum, sample.lengths.values())) / sample.token_position_count
+        yield f'<p class="note">{real_share:.1%} of the token positions hold tokens, the rest padding.</p>'
     if sample.tokens:
         yield from _format_tokens(sample, decode)
 
@@ -238,8 +238,8 @@ def _draw_histograms(sample: SplitSample, shard_bytes: Sequence[int]) -> Iterato
 
 def _list_lengths(sample: SplitSample) -> Iterator[_Measurement]:
     """Yield the lengths of each feature of text or tokens."""
-    # A sample of texts has no places for tokens.
-    unit = "token" if sample.place_count else "character"
+    # Only samples of tokens count token positions; texts are measured in characters.
+    unit = "token" if sample.token_position_count else "character"
     for name, lengths in sample.lengths.items():
         yield _Measurement("Length" if len(sample.lengths) == 1 else f"Length of {name}", lengths, unit)
 

@@ -216,7 +216,7 @@ class SampleReader:
             name = column.feature.name
             # Padding follows the first `count` ids.
             ids, count = column.read_ids(values)
-            self._sample.place_count += len(ids)
+            self._sample.token_position_count += len(ids)
             self._sample.lengths.setdefault(name, []).append(count)
             self._sample.tokens.update(ids[:count].tolist())
             documents_by_side[name] = column.split_documents(values, self._eos_id)

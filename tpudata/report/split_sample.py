@@ -77,7 +77,7 @@ class SplitSample:
         pictures: the pictures that are shown, by their first class (`""` without classes).
         texts: the texts that are shown, by their first class (`""` without classes).
         lengths: length of each text in characters, or in tokens without padding, by feature.
-        place_count: number of tokens including padding.
+        token_position_count: number of token positions in the sequences, padding included.
         tokens: number of occurrences by id, without padding.
         duplicate_count: number of records with the same picture, text or tokens as an earlier record of the split.
         near_duplicate_count: number of pictures with the outline of an earlier picture but other bytes, or of texts that differ
@@ -97,7 +97,7 @@ class SplitSample:
     pictures: dict[str, list[SamplePicture]] = dataclasses.field(default_factory=dict)
     texts: dict[str, list[ClassedText]] = dataclasses.field(default_factory=dict)
     lengths: dict[str, list[int]] = dataclasses.field(default_factory=dict)
-    place_count: int = 0
+    token_position_count: int = 0
     tokens: Counter[int] = dataclasses.field(default_factory=Counter)
     duplicate_count: int = 0
     near_duplicate_count: int = 0

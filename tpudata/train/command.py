@@ -26,7 +26,7 @@ from tpudata.train.job import prepare_job, read_global_step
 from tpudata.train.options.flags import parse_options
 from tpudata.train.options.train_options import TrainOptions
 from tpudata.train.outputs.closing_table import make_closing_table
-from tpudata.train.outputs.history import explain_differences, require_same_data
+from tpudata.train.outputs.history import check_same_data, explain_differences
 from tpudata.train.outputs.places import find_requested_checkpoint, writes_model_dir
 from tpudata.train.outputs.record import record_run
 from tpudata.train.range_check import explain_label_error
@@ -107,7 +107,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         previous = job.history.find_previous_section(job.first_step) if options.trains else None
         will_train = options.trains and job.first_step < options.train_steps
         if previous is not None and will_train:
-            require_same_data(options, previous.configuration, job.configuration, job.first_step)
+            check_same_data(options, previous.configuration, job.configuration, job.first_step)
         check_model(job)
         if job.estimator.config.is_chief:
             # A run without steps to train must not replace the record of the run that trained.

@@ -91,7 +91,7 @@ def remove_weights(spec: Specs) -> dict[str, tf.TypeSpec]:
 
 
 def _make_training_input_fn(options: TrainOptions, dataset: Dataset) -> Callable[..., tf.data.Dataset]:
-    """Return the input_fn of the training split, without checks of ranges.
+    """Return the input_fn of the training split; the caller adds the check that labels and token ids are in the model's range.
 
     Raises:
         UsageError: an option does not fit the dataset.

@@ -117,14 +117,14 @@ def _find_model_variables(
         UsageError: the model cannot be built for prediction, or has no trainable variable.
     """
     # Without AutoGraph, as the estimator calls a model_fn.
-    call = tf.autograph.experimental.do_not_convert(call_model_fn)
+    call_without_autograph = tf.autograph.experimental.do_not_convert(call_model_fn)
     with tf.Graph().as_default():
         step = _v1.train.get_or_create_global_step()
         features = serving.build().features
         with fresh_keras_state(options.seed):
             config = RunConfig(tf_random_seed=options.seed)
             try:
-                call(model_fn, features, None, ModeKeys.PREDICT, {**params, "use_tpu": False}, config)
+                call_without_autograph(model_fn, features, None, ModeKeys.PREDICT, {**params, "use_tpu": False}, config)
             except (UsageError, MemoryError):
                 raise
             except Exception as error:

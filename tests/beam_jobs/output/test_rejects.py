@@ -118,7 +118,7 @@ def test_append_lists_rejected_files_once(tmp_path: Path, capsys: pytest.Capture
     path = sorted((output / "rejects").iterdir())[0]
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"entry": "', b'"entry": "x'))
-    with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the line is not a rejected input"):
+    with pytest.raises(CorruptionError, match=rf"{path} at byte 0: the line is damaged"):
         convert(tmp_path, "--append")
     path.write_bytes(data)
     # Their classes come with the first append that has records.

@@ -91,8 +91,8 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         dataset,
         flags.split,
         training=flags.training,
-        columns=FeatureOptions(pad=dict(flags.pad)),
-        sequences=Tokens(flags.sequence_length, truncate=flags.truncate),
+        feature_options=FeatureOptions(pad=dict(flags.pad)),
+        tokens=Tokens(flags.sequence_length, truncate=flags.truncate),
         batch_size=flags.batch_size,
         reading=_make_reading(flags),
     )

@@ -25,8 +25,8 @@ class StorageRates:
     Attributes:
         latency_seconds: time of a request for a byte, on an open connection.
         stream_rate: bytes per second of one stream, which reads one piece after the other.
-        streams: number of streams that read at the same time for `rate`.
-        rate: bytes per second of all streams together.
+        streams: number of streams that read at the same time for `total_rate`.
+        total_rate: bytes per second of all streams together.
         cpu_per_byte: seconds of CPU time for a byte that is read.
         record_bytes: mean size of a record as stored.
         piece_memory: bytes of memory that a piece takes while it is read.
@@ -35,7 +35,7 @@ class StorageRates:
     latency_seconds: float
     stream_rate: float
     streams: int
-    rate: float
+    total_rate: float
     cpu_per_byte: float
     record_bytes: float
     piece_memory: int
@@ -46,7 +46,7 @@ class StorageRates:
             "latency_seconds": self.latency_seconds,
             "stream_bytes_per_second": self.stream_rate,
             "streams": self.streams,
-            "bytes_per_second": self.rate,
+            "bytes_per_second": self.total_rate,
             "cpu_seconds_per_gigabyte": self.cpu_per_byte * 1e9,
         }
 
@@ -91,7 +91,7 @@ def measure_storage(
         latency_seconds=_measure_latency(dataset.shard_path(split.shards[0])),
         stream_rate=stages.measure_stream(seconds).rate * record_bytes,
         streams=stages.num_reads,
-        rate=reading_stage.rate * record_bytes,
+        total_rate=reading_stage.rate * record_bytes,
         cpu_per_byte=reading_stage.cpu_per_record / record_bytes,
         record_bytes=record_bytes,
         piece_memory=stages.piece_memory,

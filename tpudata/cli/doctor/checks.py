@@ -42,7 +42,10 @@ class DoctorLine(NamedTuple):
 
 
 def check_model_dir(folder: str) -> DoctorLine:
-    """Return the line on a small file that is written, read and deleted in a model's folder; remove folders that this created."""
+    """Check that a small file can be written, read and deleted in a model's folder; return the report's line.
+
+    Folders that this creates are removed.
+    """
     new_folders = _list_missing_folders(folder)
     try:
         return _write_and_read(folder)

@@ -147,9 +147,9 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
     flag_values = {name: get_flag_or_config(flags, config, name) for name in SHAPE_FLAGS}
     batch_size = get_flag_or_config(flags, config, "batch-size")
     report.add(*check_shapes(dataset, flag_values))
-    labels = check_labels(dataset, flags.model, params)
-    if labels is not None:
-        report.add(*labels)
+    label_line = check_labels(dataset, flags.model, params)
+    if label_line is not None:
+        report.add(*label_line)
     if report.has_problem:
         # Feeding would fail for the same reason, so it is not probed.
         return

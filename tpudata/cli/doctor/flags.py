@@ -130,7 +130,7 @@ def get_flag_or_config(flags: argparse.Namespace, config: Mapping[str, Any], nam
 
 
 def list_rehearsal_flags(flags: argparse.Namespace) -> list[str]:
-    """Return the words of the rehearsal's command line, which `tpudata train` parses."""
+    """Return the arguments of the `tpudata train` that rehearses the run."""
     names = ("train-split", "config", "tpu", *REHEARSAL_FLAGS)
     flag_values = {name: getattr(flags, name.replace("-", "_")) for name in names}
     words = [f"--{name}={value}" for name, value in flag_values.items() if value is not None]

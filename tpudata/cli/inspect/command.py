@@ -69,8 +69,8 @@ def describe(dataset: Dataset, record_count: int) -> dict[str, Any]:
         `bytes`, `decoded_bytes`, `shards`, `examples`, and `annotations` if it has any, see `count_annotations`), `features`,
         `annotations` (kinds by feature), `labels` (class names or null), `rejected` (counts by reason), `rejects` (paths of the
         files that list rejected inputs), `converted` (counts of re-encoded inputs by reason), `counts` (of documents and tokens,
-        if the dataset was made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the places in
-        sequences, or null), `options` and `source`. Sizes are in bytes.
+        if the dataset was made from text), `warnings` (lines about the input, by kind), `real_token_share` (of the token
+        positions in sequences, or null), `options` and `source`. Sizes are in bytes.
 
     Raises:
         DatasetError: a shard or its index is missing, or a shard differs from the manifest and the quarantine.

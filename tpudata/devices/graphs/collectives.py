@@ -110,6 +110,7 @@ def lower_collectives(graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf
         if any(map(_is_sum, nodes)):
             del lowered_nodes[:]
             lowered_nodes.extend(lowering.lower_all(nodes, is_function=index > 0))  # The first body is the graph's.
+    # TensorFlow's runtime keeps the first function registered under a name, so the lowered functions need new names.
     rename_functions(lowered_graph, {name: f"{name}_of_{num_replicas}_replicas" for name in summing_functions})
     return lowered_graph
 
@@ -230,7 +231,7 @@ class _Lowering:
             )
         if self._covers_all_replicas(groups_node):
             return self._all_groups
-        groups = _read_constant(groups_node)
+        groups = _read_groups(groups_node)
         if sorted(number for group in groups for number in group) != self._all_groups[0]:
             raise ModelFnValueError(
                 f"{traced_code()}: the groups of {node.name!r} must have each replica once (got {groups}, expected the numbers "
@@ -245,10 +246,10 @@ class _Lowering:
             yield from (node for node in nodes if node.name in names and node.op == "Const")
 
     def _covers_all_replicas(self, constant: tf.compat.v1.NodeDef) -> bool:
-        return _read_constant(constant) in (self._all_groups, _DEFAULT_GROUPS)
+        return _read_groups(constant) in (self._all_groups, _DEFAULT_GROUPS)
 
 
-def _read_constant(constant: tf.compat.v1.NodeDef) -> list[list[int]]:
+def _read_groups(constant: tf.compat.v1.NodeDef) -> list[list[int]]:
     """Return the lists of numbers that a node with replica groups holds."""
     groups: list[list[int]] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
     return groups

@@ -44,6 +44,6 @@ def copy_graph(
 
 
 def list_input_tensors(graph_def: tf.compat.v1.GraphDef) -> set[str]:
-    """Return the names of all tensors that are inputs of nodes of a graph."""
+    """Return the names of all tensors that are inputs of nodes of a graph, without control inputs."""
     names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
     return {name if ":" in name else f"{name}:0" for name in names}

@@ -55,7 +55,7 @@ def export_module(serialized: bytes) -> ExportedModule:
     Raises:
         UsageError: this version of jax is not supported.
     """
-    require_version()
+    check_version()
     with mlir.make_ir_context():
         module = ir.Module.parse(serialized)
         operations: list[Any] = list(module.body.operations)
@@ -75,7 +75,7 @@ def export_module(serialized: bytes) -> ExportedModule:
     return ExportedModule(exported, arguments, results, updates)
 
 
-def require_version() -> None:
+def check_version() -> None:
     """Check that the version of jax is supported.
 
     Raises:

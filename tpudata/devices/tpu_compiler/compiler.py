@@ -111,10 +111,10 @@ def missing_compiler() -> str | None:
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
         return f"{' and '.join(missing)} not installed. Run: {install_command('tpu')}"
-    from tpudata.devices.spmd.stablehlo import require_version
+    from tpudata.devices.spmd.stablehlo import check_version
 
     try:
-        require_version()
+        check_version()
     except UsageError as error:
         return str(error)
     return None

@@ -135,7 +135,7 @@ def check_export(to_tpu: object, to_cpu: object, api_version: object) -> None:
         )
 
 
-def require_v2_behaviour(owner: str) -> None:
+def check_v2_behaviour(owner: str) -> None:
     """Raise an error if TensorFlow 2 behaviour is disabled.
 
     Args:

@@ -41,7 +41,7 @@ class Timing:
 
     def __init__(self, blueprint: Blueprint, host_writes: Collection[tf.Operation] | None = None) -> None:
         self.is_on_devices = host_writes is not None  # None with plain TensorFlow, whose step writes summaries itself.
-        self._write_names = {operation.name for operation in host_writes or ()}
+        self._summary_write_names = {operation.name for operation in host_writes or ()}
         self._graph = blueprint.graph
         self._input_names = {placeholder.op.name for placeholder in blueprint.placeholders}
         self._model_names = {operation.name for operation in self._graph.get_operations()}
@@ -83,7 +83,7 @@ class Timing:
 
     def _runs_on_host(self, operation: tf.Operation) -> bool:
         """Return whether the host runs an operation of model_fn, rather than the step."""
-        if operation.type in _SUMMARIES or operation.name in self._write_names:
+        if operation.type in _SUMMARIES or operation.name in self._summary_write_names:
             return True
         # Devices have no strings.
         return self.is_on_devices and any(

@@ -207,7 +207,8 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             tensors: tensors to compute.
             operations: operations to run.
             feeds: values by name of a tensor, which take its place.
-            when: BEFORE or AFTER the step, so that the computation does not run operations of the step again; None if it may.
+            when: BEFORE or AFTER the step, so that the computation does not run operations of the step again; None if it may run
+                them.
 
         Returns:
             The NumPy values of `tensors`.
@@ -274,11 +275,13 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             tensors: tensors to compute.
             operations: operations to run.
             fed_names: names of the tensors whose values the computation takes.
-            when: BEFORE or AFTER the step, so that the computation does not run operations of the step again; None if it may.
+            when: BEFORE or AFTER the step, so that the computation does not run operations of the step again; None if it may run
+                them.
 
         Raises:
             ModelFnValueError: a tensor or operation depends on the batch.
         """
+        # `cuts` are tensors whose values are passed instead of computed.
         cuts = [self._graph.get_tensor_by_name(name) for name in fed_names]
 
         def runs_outside_step(operation: tf.Operation) -> bool:

@@ -29,7 +29,8 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
         """Return the open session of the graph, or a new one."""
         with self._session_lock:
             if self._session is None:
-                # A session on GPUs would change how the program uses them.
+                # A session with a config ignores the program's, so on GPUs it could set them up with TensorFlow's defaults for
+                # memory and logical devices.
                 self._session = _v1.Session(graph=self, config=_v1.ConfigProto(device_count={"GPU": 0}))
                 self._session.run(self._initializers)
             return self._session

@@ -170,8 +170,8 @@ class Monitor:
 
         Raises:
             TypeError: before_run returned something else, or a feed is for an operation.
-            ValueError, KeyError: there are options, the graph lacks a tensor, a value does not fit its tensor, or the hook feeds a
-                tensor of model_fn that cannot be fed.
+            ValueError, KeyError: the SessionRunArgs have options, the graph lacks a tensor, a value does not fit its tensor, or the
+                hook feeds a tensor of model_fn that cannot be fed.
             RuntimeError: another hook feeds the same tensor.
         """
         if not isinstance(arguments, _train.SessionRunArgs):

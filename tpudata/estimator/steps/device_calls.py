@@ -45,7 +45,11 @@ class DeviceCallBuilder:
         updates: Sequence[tf.Operation],
         finish: Finish,
     ) -> BatchCall:
-        """Return a call, as described in BatchCallBuilder, but of stacks [1, replicas, ...] and with `finish` on the host."""
+        """Return a call that computes `outputs` and runs `updates` on all devices (see BatchCallBuilder.build).
+
+        It takes stacks [1, replicas, ...]; `finish` runs on the host, outside the compiled program.
+        """
+        # `cuts` are tensors whose values are passed instead of computed.
         state, cuts = self._state, [traced.step, traced.replica]
         replay = Replay(traced.blueprint, list(outputs), updates, cuts, rewrite=make_replica_rewrite(traced))
         structure = Structure(specs)
@@ -69,6 +73,7 @@ class DeviceCallBuilder:
             call_index = np.int64(next(call_indices))
             # Otherwise jax would make 64-bit numbers, such as the call's index, 32-bit ones.
             with jax.enable_x64(True):
+                # `compile_call` adds the replica's index.
                 results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))
                 return finish([list_local_parts(result) for result in results])
 

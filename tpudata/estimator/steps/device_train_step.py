@@ -42,7 +42,7 @@ class DeviceTrainStep(TrainStep):
     def __init__(self, traced: TracedModel, topology: Topology, store: VariableStore, *, is_broadcast: bool) -> None:
         super().__init__(traced, topology, store, is_broadcast=is_broadcast)
         self._state = make_device_state(self, store)
-        # Placed like the `goes_on` that a loop returns: a second placement would compile the loop a second time.
+        # Placed like the `goes_on` that a loop returns: another sharding would compile the loop a second time.
         self._true_on_devices = replicate(self._state.mesh, True)
         # The same few portions recur; without the cache, each call would place a NumPy array on all devices.
         self._place_portion = functools.lru_cache(_MAX_CACHED_PORTIONS)(

@@ -19,7 +19,7 @@ class PredictStep(BatchStep):
     def run(self, features: Tensors) -> tuple[Arrays, dict[str, Array]]:
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
         values, fetched = self._compute(features)
-        # `predict` rejects scalars, with their name.
+        # Scalars pass through unchanged: `predict` rejects them later, and names them.
         predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenate(parts) for parts in values]
         structure, _ = self._outputs
         return tf.nest.pack_sequence_as(structure, predictions), fetched

@@ -47,16 +47,17 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     """
 
     def __init__(self, opt: Optimizer, reduction: str = _Reduction.MEAN, name: str = "CrossShardOptimizer") -> None:
-        self._is_keras = not isinstance(opt, tf.compat.v1.train.Optimizer)
-        is_optimizer = not self._is_keras or callable(getattr(opt, "apply_gradients", None))
+        is_keras = not isinstance(opt, tf.compat.v1.train.Optimizer)
+        is_optimizer = not is_keras or callable(getattr(opt, "apply_gradients", None))
         allowed = "a tf.compat.v1.train.Optimizer or an optimizer of tf_keras or Keras 3"
         require_type("CrossShardOptimizer(opt=...)", opt, is_optimizer, allowed)
         is_known = reduction in (_Reduction.MEAN, _Reduction.SUM)
         require("CrossShardOptimizer", "reduction", reduction, is_known, "Reduction.MEAN or SUM", ValueError)
-        if self._is_keras:
+        if is_keras:
             _reject_periodic_options(opt)
         super().__init__(use_locking=False, name=name)
         self._opt = opt
+        self._is_keras = is_keras
         self._reduction = reduction
         self._has_computed_gradients = False
 

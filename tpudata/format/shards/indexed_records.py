@@ -53,7 +53,7 @@ def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_check
         index: index of the shard.
         first: index of the first block.
         stop: index of the block after the last one.
-        is_checked: whether the caller compares the bytes with checksums; without it, object stores read the range twice.
+        is_checked: whether the caller compares the bytes with checksums; otherwise object stores read the range twice and compare.
 
     Raises:
         CorruptionError: a block does not unpack.

@@ -89,7 +89,8 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
     Returns:
         uint32 [n].
     """
-    # The usual algorithm, a byte at a time: the first table has the checksums of single bytes. The state begins and ends inverted.
+    # The usual table-driven algorithm, a byte at a time: the first table multiplies the state's lowest byte by x^8. The state is
+    # inverted at the start and at the end.
     step = _make_tables(_X8)[0]
     state: npt.NDArray[np.uint32] = ~crcs
     for column in data.T:

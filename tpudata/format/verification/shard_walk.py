@@ -203,13 +203,15 @@ class ShardWalk:
             crc = split_crc32c(self._crc, self._block_start_crc, size)
             # The last block of a cut file and records beyond the index have no checksum; the number of records reports both.
             is_last = self._next_record == index.records
-            is_whole = is_last or (self._next_record % index.block_records == 0 and self._next_record < index.records)
-            is_intact = not is_whole or crc == index.block_crc32c[block_index]
+            has_block_crc = is_last or (
+                self._next_record % index.block_records == 0 and self._next_record < index.records
+            )
+            differs = has_block_crc and crc != index.block_crc32c[block_index]
             # A damaged record, which is reported already, explains a wrong checksum of its block.
-            if is_intact or self._is_block_damaged:
-                yield from self._flush_bad_blocks()
-            else:
+            if differs and not self._is_block_damaged:
                 yield from self._note_bad_block(self._block_start, self.offset, packed_range=None)
+            else:
+                yield from self._flush_bad_blocks()
         self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
 
     def _note_bad_block(self, start: int, end: int, packed_range: tuple[int, int] | None) -> Iterator[Defect]:

@@ -143,14 +143,14 @@ def _find_label_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
         if is_present:
             yield Defect(path, None, "should not be there: the manifest has no classes")
         return
-    class_count = count_text(manifest.labels, "class", "classes")
+    classes_text = count_text(manifest.labels, "class", "classes")
     if not is_present:
-        yield Defect(path, None, f"is missing; the manifest counts {class_count}")
+        yield Defect(path, None, f"is missing; the manifest counts {classes_text}")
         return
     data = storage.read(path)
     name_count = len(data.decode(errors="replace").splitlines())
     if name_count != manifest.labels:
-        yield Defect(path, len(data), f"{count_text(name_count, 'name')}, the manifest counts {class_count}")
+        yield Defect(path, len(data), f"{count_text(name_count, 'name')}, the manifest counts {classes_text}")
     elif manifest.labels_crc32c is not None and google_crc32c.value(data) != manifest.labels_crc32c:
         yield Defect(path, 0, "the checksum of the class names differs from the manifest's")
 

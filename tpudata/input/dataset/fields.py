@@ -47,7 +47,7 @@ class Field:
         pads: whether it is a sequence of tokens of any length, which `PADDING` fills up to shape; int32 once decoded.
         cuts: whether values longer than shape are truncated instead of rejected.
         padding: padding of a list that `pad` fills up to shape; None for anything else.
-        counts: key of `pad` that matches the lists whose entries the field counts; None for stored features.
+        counted_key: key of `pad` that matches the lists whose entries the field counts; None for stored features.
         is_multi_hot: whether records have any number of classes, which become float32 [classes] of 1 and 0.
         masks_of: image of the objects whose encoded masks the field holds; the masks become uint8 [entries, height, width], 1
             inside and 0 outside. None for other features.
@@ -62,7 +62,7 @@ class Field:
     pads: bool = False
     cuts: bool = False
     padding: Padding | None = None
-    counts: str | None = None
+    counted_key: str | None = None
     is_multi_hot: bool = False
     masks_of: Feature | None = None
     default: tuple[StoredValue, ...] | None = None
@@ -70,12 +70,12 @@ class Field:
     @property
     def is_stored(self) -> bool:
         """Whether records may have the feature; False for a count."""
-        return self.counts is None
+        return self.counted_key is None
 
     @property
     def is_list(self) -> bool:
         """Whether the value is made of lists of any length."""
-        return self.pads or self.padding is not None or self.counts is not None or self.is_multi_hot
+        return self.pads or self.padding is not None or self.counted_key is not None or self.is_multi_hot
 
     @property
     def decodes_masks(self) -> bool:
@@ -146,7 +146,7 @@ class Fields:
         """Return the field that counts the entries of `field`, a padded list."""
         assert field.padding is not None
         key = field.padding.key
-        return next(candidate for candidate in self.inputs if candidate.counts == key)
+        return next(candidate for candidate in self.inputs if candidate.counted_key == key)
 
     def estimate_record_bytes(self, split: Split) -> int:
         """Estimate the memory of one decoded record of a split, in bytes, at least 1."""

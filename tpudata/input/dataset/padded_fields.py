@@ -194,4 +194,4 @@ def _make_count_field(key: str, features: Sequence[Feature]) -> Field:
     is_name = any(feature.name == key for feature in features)
     parts = (key if is_name else _WILDCARDS.sub("", key)).split("/")
     name = "/".join((*filter(None, parts), "count"))
-    return Field(Feature(name, "int64", "int64"), name, (), counts=key)
+    return Field(Feature(name, "int64", "int64"), name, (), counted_key=key)

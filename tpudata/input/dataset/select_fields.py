@@ -28,7 +28,7 @@ _DEFAULT_OPTIONS = FeatureOptions()
 
 def select_fields(
     manifest: Manifest,
-    columns: FeatureOptions = _DEFAULT_OPTIONS,
+    feature_options: FeatureOptions = _DEFAULT_OPTIONS,
     *,
     image_size: tuple[int, int] | None = None,
     keep_encoded: bool = False,
@@ -42,12 +42,12 @@ def select_fields(
 
     Args:
         manifest: manifest of the dataset.
-        columns: options that choose the fields.
+        feature_options: options that choose the fields.
         image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
         keep_encoded: whether images, label maps and masks stay encoded, since a crop decodes them.
-        label_name: name of the label if `columns.label` is None; None for the usual names.
-        sequence_length: length to which integer sequences of varying length are padded, except the keys of `columns.pads`; or the
-            length of each sequence by name; None to reject such sequences.
+        label_name: name of the label if `feature_options.label` is None; None for the usual names.
+        sequence_length: length to which integer sequences of varying length are padded, except the keys of
+            `feature_options.pads`; or the length of each sequence by name; None to reject such sequences.
         truncate: whether to cut longer sequences, instead of rejecting their records.
         buckets: the bucket lengths, for messages; `sequence_length` is the longest of them. None without buckets.
         hint: fix if the features cannot be fed as in the manifest.
@@ -57,11 +57,11 @@ def select_fields(
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
             feature that is read anyway, a key of `pad` or a default that does not fit, or one feature as label and weight.
     """
-    label = _find_named(manifest, "label", columns.label) or label_feature(manifest, label_name)
-    weight = _find_named(manifest, "weight", columns.weight)
-    padded = pad_fields(manifest.features, columns.pads, manifest.maxima)
+    label = _find_named(manifest, "label", feature_options.label) or label_feature(manifest, label_name)
+    weight = _find_named(manifest, "weight", feature_options.weight)
+    padded = pad_fields(manifest.features, feature_options.pads, manifest.maxima)
     lists = {field.feature.name: field for field in padded if field.is_stored}
-    chosen = _choose_features(manifest, columns, label, weight)
+    chosen = _choose_features(manifest, feature_options, label, weight)
     # The padded lists that the layout does not feed follow the features that it feeds.
     chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
     _check_sizes(chosen, lists, image_size, sequence_length, buckets)
@@ -74,7 +74,7 @@ def select_fields(
         if feature.is_list
         and feature.name not in lists
         and short_name(feature) not in lengths
-        and (not is_sequence(feature) or feature.name in columns.extra_features)
+        and (not is_sequence(feature) or feature.name in feature_options.extra_features)
     ]
     default_fields = make_default_fields(unpadded_lists, manifest.features, manifest.maxima)
     padded += default_fields
@@ -84,7 +84,7 @@ def select_fields(
         if feature.name in lists:
             return lists[feature.name]
         # Extra features keep their full names: `image/filename` is clearer than `filename`.
-        name = feature.name if feature.name in columns.extra_features else short_name(feature)
+        name = feature.name if feature.name in feature_options.extra_features else short_name(feature)
         if short_name(feature) in lengths:
             return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
         return _make_field(feature, name, image_size, keep_encoded=keep_encoded, hint=hint)
@@ -101,7 +101,7 @@ def select_fields(
     if label is not None:
         label_field = _make_label_field(_add_class_count_and_offset(label, manifest), lists.get(label.name), hint)
     weight_field = None if weight is None else _make_weight_field(weight, label)
-    return fill_defaults(Fields(inputs, label_field, weight_field), columns.defaults or {})
+    return fill_defaults(Fields(inputs, label_field, weight_field), feature_options.defaults or {})
 
 
 def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | None:
@@ -117,7 +117,7 @@ def _find_named(manifest: Manifest, option: str, name: str | None) -> Feature | 
 
 
 def _choose_features(
-    manifest: Manifest, columns: FeatureOptions, label: Feature | None, weight: Feature | None
+    manifest: Manifest, feature_options: FeatureOptions, label: Feature | None, weight: Feature | None
 ) -> list[Feature]:
     """Return the features that the layout feeds, or the one that `features` names, followed by `extra_features`.
 
@@ -141,14 +141,14 @@ def _choose_features(
             f"Layout {manifest.layout!r} feeds {', '.join(fed or ('any feature but the label',))}, and the dataset has"
             f" {', '.join(f.name for f in manifest.features) or 'no features'}. Convert it again with another layout."
         )
-    if columns.features is not None:
+    if feature_options.features is not None:
         names = [short_name(feature) for feature in chosen]
-        if columns.features not in names:
+        if feature_options.features not in names:
             raise FeatureError(
-                f"features={format_value(columns.features)}: the dataset feeds {', '.join(names)}. Name one of these."
+                f"features={format_value(feature_options.features)}: the dataset feeds {', '.join(names)}. Name one of these."
             )
-        chosen = [chosen[names.index(columns.features)]]
-    for name in columns.extra_features:
+        chosen = [chosen[names.index(feature_options.features)]]
+    for name in feature_options.extra_features:
         if name in (f.name for f in (*chosen, label, weight) if f is not None):
             raise UsageError(f"extra_features: {name!r} is read anyway. Omit it.")
         try:
@@ -191,7 +191,7 @@ def _pick_lengths(sequences: Collection[str], sequence_length: int | Mapping[str
     """Return the length that each sequence of tokens is padded to, by name; sequences that a mapping omits are not padded.
 
     Raises:
-        UsageError: `sequence_length` has a name that no sequence has.
+        UsageError: a key of `sequence_length` names no sequence of varying length.
     """
     if sequence_length is None:
         return {}

@@ -70,7 +70,7 @@ def decode_columns(stored: Columns, fields: Sequence[Field], hint: str = CONVERT
             assert field.padding is not None
             key = field.padding.key
             # The field that counts the entries of this key of `pad`: the other entries are padding.
-            count_name = next(candidate.feature.name for candidate in fields if candidate.counts == key)
+            count_name = next(candidate.feature.name for candidate in fields if candidate.counted_key == key)
             padded[field.feature.name] = decode_masks(padded[field.feature.name], padded[count_name], field)
     return decoded | padded
 

@@ -115,11 +115,13 @@ class FixedLengthRecords(SplitFiles):
         record_bytes = description.dtype.itemsize
         return compute_offsets(file, record_bytes, description.header_bytes, description.footer_bytes)
 
-    def choose_fields(self, columns: FeatureOptions, **options: Any) -> Fields:
+    def choose_fields(self, feature_options: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, from the parts that the description has; see `SplitFiles.choose_fields`."""
-        if columns.defaults:
-            raise UsageError(f"defaults={columns.defaults!r}: records of one length have all their parts. Omit it.")
-        return super().choose_fields(columns, **options, label_name=self.description.label)
+        if feature_options.defaults:
+            raise UsageError(
+                f"defaults={feature_options.defaults!r}: records of one length have all their parts. Omit it."
+            )
+        return super().choose_fields(feature_options, **options, label_name=self.description.label)
 
     def read_records(self, run: Run) -> tf.data.Dataset:
         """Return a dataset of the records from a run's first wanted one to the end of its bytes."""
@@ -136,7 +138,7 @@ class FixedLengthRecords(SplitFiles):
 
 
 def compute_offsets(file: Entry, record_bytes: int, header_bytes: int, footer_bytes: int) -> Offsets:
-    """Return the begins of a file's records of one length, and the end of the last one: int64 [records + 1].
+    """Return the offsets of a file's records, all of one length, and the end of the last one: int64 [records + 1].
 
     Args:
         file: the file, as it was listed.

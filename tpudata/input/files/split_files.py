@@ -144,21 +144,21 @@ class SplitFiles(abc.ABC):
 
     def choose_fields(
         self,
-        columns: FeatureOptions,
+        feature_options: FeatureOptions,
         *,
         image_size: tuple[int, int] | None = None,
         keep_encoded: bool = False,
-        sequences: Tokens,
+        tokens: Tokens,
         label_name: str | None = None,
     ) -> Fields:
         """Return the fields that are read of each record.
 
         Args:
-            columns: options that choose the fields.
+            feature_options: options that choose the fields.
             image_size: (height, width) to resize encoded images and label maps to; None to keep their size.
             keep_encoded: whether images, label maps and masks stay encoded, since a crop decodes them.
-            sequences: options of sequences of tokens.
-            label_name: name of the label if `columns.label` is None; None for the usual names.
+            tokens: options of sequences of tokens.
+            label_name: name of the label if `feature_options.label` is None; None for the usual names.
 
         Raises:
             CorruptionError: the first record is not what the user describes.
@@ -167,12 +167,12 @@ class SplitFiles(abc.ABC):
         """
         return select_fields(
             self.manifest,
-            columns,
+            feature_options,
             image_size=image_size,
             keep_encoded=keep_encoded,
-            sequence_length=sequences.length,
-            truncate=sequences.truncate,
-            buckets=sequences.buckets,
+            sequence_length=tokens.length,
+            truncate=tokens.truncate,
+            buckets=tokens.buckets,
             label_name=label_name,
             hint=self.hint,
         )

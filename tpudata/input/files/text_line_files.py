@@ -64,16 +64,16 @@ class TextLines(SplitFiles):
         return find_line_offsets(file, description.skip_lines)
 
     def choose_fields(
-        self, columns: FeatureOptions, *, image_size: tuple[int, int] | None = None, sequences: Tokens, **_: Any
+        self, feature_options: FeatureOptions, *, image_size: tuple[int, int] | None = None, tokens: Tokens, **_: Any
     ) -> Fields:
         """Return the field of the line; FeatureError or UsageError if an option asks for another feature."""
         (line,) = self.description.features
-        if columns.features not in (None, line.name):
+        if feature_options.features not in (None, line.name):
             raise FeatureError(
-                f"features={columns.features!r}: a line is the feature {line.name}. Name it, or omit features."
+                f"features={feature_options.features!r}: a line is the feature {line.name}. Name it, or omit features."
             )
         # Reject other options that select features, if they are set.
-        for name, value in {**columns.selection, "size": image_size, **sequences.selection}.items():
+        for name, value in {**feature_options.selection, "size": image_size, **tokens.selection}.items():
             if value and name != "features":
                 raise UsageError(f"{name}={value!r}: a line is the feature {line.name} and no more. Omit it.")
         return Fields.for_whole_records(line.name)

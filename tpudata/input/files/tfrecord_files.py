@@ -68,7 +68,7 @@ class DescribedTFRecords(Shards):
         """Features of the description."""
         return self.description.features
 
-    def choose_fields(self, columns: FeatureOptions, **options: Any) -> Fields:
+    def choose_fields(self, feature_options: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, from the features of the description, after a check of the first record.
 
         See `SplitFiles.choose_fields`; also a UsageError if the description has no features.
@@ -78,6 +78,6 @@ class DescribedTFRecords(Shards):
                 "TFRecordFiles: the features of the records are unknown. Pass features=[tpudata.format.Feature(...), ...] with"
                 " it, or parse= to make_input_fn."
             )
-        fields = super().choose_fields(columns, **options, label_name=self.description.label)
+        fields = super().choose_fields(feature_options, **options, label_name=self.description.label)
         check_first_record(self.dataset, self.split, fields, self.hint)
         return fields

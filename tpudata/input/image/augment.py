@@ -170,7 +170,7 @@ def augment_image(
         seed: int32 [2]: the same seed gives the same operations. It differs from the crop's, so that the draws are unrelated.
         maps: its label maps: integers [height, width, 1], of its height and width.
         masks: lists of masks of its objects: uint8 [entries, height, width], of its height and width, 0 outside.
-        tracks_moves: whether to return the moves.
+        tracks_moves: whether to return how the image was moved, so that boxes and points can follow.
 
     Raises:
         UsageError: the image is of the wrong dtype or shape.
@@ -216,7 +216,7 @@ def _trace_branches(
         tensors: the image, and its maps; masks are maps here.
         fills: for each map the value of pixels from outside of it.
         strength: strength of the operations, from 0 to 1.
-        tracks_moves: whether the functions return the move.
+        tracks_moves: whether the functions return how the image was moved, so that boxes and points can follow.
     """
 
     def trace(name: str, operation: Operation) -> tf.types.experimental.ConcreteFunction:

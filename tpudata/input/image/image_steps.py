@@ -74,7 +74,7 @@ def prepare_image(
         seed: int32 [2], seed of the record; None if nothing is drawn.
         maps: its label maps: integers [height, width, 1], or strings if there is a crop.
         masks: the masks of its objects, by the names of their columns.
-        tracks_moves: whether to return the moves.
+        tracks_moves: whether to return how the image was moved, so that boxes and points can follow.
     """
     moved_maps = {name: map_value for name, (_, map_value) in maps.items()}
     moved_masks = {name: mask_list.values for name, mask_list in masks.items()}

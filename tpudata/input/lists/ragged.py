@@ -77,8 +77,8 @@ def pad_columns(
         columns[field.feature.name] = tf.reshape(padded, (-1, *field.shape))
     for field in fields:
         # `counts` is the key of the lists whose entries the field counts.
-        if field.counts is not None:
-            list_field, lengths = first_fields[field.counts]
+        if field.counted_key is not None:
+            list_field, lengths = first_fields[field.counted_key]
             # Lists that are cut have as many entries as their shape.
             columns[field.feature.name] = tf.minimum(tf.cast(lengths, tf.int32), list_field.shape[0])
     return columns

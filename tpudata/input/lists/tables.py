@@ -63,8 +63,8 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
     groups = _group_columns(fields.inputs)
     tables = []
     # Each table has one field with the number of its entries.
-    for count_field in (field for field in fields.inputs if field.counts is not None):
-        columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.key == count_field.counts)
+    for count_field in (field for field in fields.inputs if field.counted_key is not None):
+        columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.key == count_field.counted_key)
         names = {field.name for field in columns}
         boxes: list[str] = []
         points: list[tuple[str, str]] = []

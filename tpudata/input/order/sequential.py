@@ -87,9 +87,11 @@ class SequentialOrder:
 
         If the host reads whole batches, `take_rows` passes a part of whole batches, and then takes the host's rows of each.
         """
-        rows, order = part.rows, self
+        rows = part.rows
+        order = self
         if rows.count < rows.total:
-            # A host's run of rows begins at another record in each epoch: chunks that are a fraction of it waste little of a read.
+            # A host's rows usually begin in the middle of a chunk, at another record in each epoch, and the chunk's earlier records
+            # are read for nothing. Small chunks keep that part small.
             order = dataclasses.replace(self, chunks=ranges.choose_host_chunks(self.chunks, rows))
         load = ranges.make_loader(order.chunks.firsts)
         elements = ranges.read(order.list_ranges(part.start_step, rows.first, rows.stop), load)

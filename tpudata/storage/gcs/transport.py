@@ -150,9 +150,9 @@ class _Client:
         self._pools = new_pools(self._server)
         self._project = find_billing_project()
         # Tokens come from another server, perhaps through another proxy, so a separate session requests them.
-        self._tokens = Request()
+        self._token_transport = Request()
         # Held while the token is read or renewed.
-        self._renewing = threading.Lock()
+        self._token_lock = threading.Lock()
         self.pace = Pace(_count_most_in_flight)
 
     def make_url(self, address: str) -> str:
@@ -178,17 +178,17 @@ class _Client:
         """
         for attempt in range(1, _MAX_TOKENS + 1):
             all_headers = {"User-Agent": "tpudata", **headers}
-            with self._renewing:
+            with self._token_lock:
                 # Adds the token, which is renewed first if it is about to expire.
-                self._credentials.before_request(self._tokens, method, url, all_headers)  # type: ignore[no-untyped-call]
+                self._credentials.before_request(self._token_transport, method, url, all_headers)  # type: ignore[no-untyped-call]
                 token = self._credentials.token
             answer = self._send_once(method, url, all_headers, data, seconds)
             if answer.status != _DENIED or attempt == _MAX_TOKENS:
                 break
-            with self._renewing:
+            with self._token_lock:
                 # Another thread may have renewed the token.
                 if self._credentials.token == token:
-                    self._credentials.refresh(self._tokens)  # type: ignore[no-untyped-call]
+                    self._credentials.refresh(self._token_transport)  # type: ignore[no-untyped-call]
         return answer
 
     def _send_once(self, method: str, url: str, headers: dict[str, str], data: bytes | None, seconds: float) -> Answer:

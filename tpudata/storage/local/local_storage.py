@@ -194,7 +194,7 @@ class LocalStorage:
             Path(path).unlink(missing_ok=True)
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file by `new` if it is `old`, and return whether that was done; None means no file."""
+        """Replace the content of a small file by `new` if it equals `old`, and return whether that was done; None means no file."""
         target = Path(path)
         with translate_errors(WRITTEN, path):
             if new is not None:
@@ -254,7 +254,7 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
-    """Replace the content of a file by `new` if it is `old`, and return whether that was done; None means no file.
+    """Replace the content of a file by `new` if it equals `old`, and return whether that was done; None means no file.
 
     The caller holds the lock of the file's folder.
     """

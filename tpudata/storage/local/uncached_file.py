@@ -72,7 +72,7 @@ class UncachedFile(io.RawIOBase):
             TypeError: `data` is not a bytes-like object, or not contiguous (C order).
             OSError: an error of the disk, after an unknown part of `data` was written.
         """
-        # The fast way for small pieces. `_buffer_size` is 0 in a closed file.
+        # The fast path for small pieces. `_buffer_size` is 0 in a closed file.
         if type(data) is bytes and self._filled_bytes + len(data) < self._buffer_size:
             self._buffer.write(data)
             self._filled_bytes += len(data)

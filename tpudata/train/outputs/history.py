@@ -137,7 +137,7 @@ def is_same_data(before: Configuration, now: Configuration) -> bool:
     return all(before["dataset"][key] == now["dataset"][key] for key in keys)
 
 
-def require_same_data(options: TrainOptions, before: Configuration, now: Configuration, step: int) -> None:
+def check_same_data(options: TrainOptions, before: Configuration, now: Configuration, step: int) -> None:
     """Check that training continues on the records of the previous section, unless the user allows other records.
 
     Args:

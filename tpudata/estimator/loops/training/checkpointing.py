@@ -161,7 +161,8 @@ class Checkpointing:
     def save(self, step: int, *, at_start: bool = False) -> bool:
         """Write a checkpoint, and call the listeners and the follower.
 
-        Neither happens if this step has a checkpoint, a hook writes the checkpoints, or the RunConfig has no interval for them.
+        Nothing is written or called if this step has a checkpoint, a hook writes the checkpoints, or the RunConfig has no interval
+        for them, except as `at_start` says.
 
         Args:
             step: the global step.
@@ -188,6 +189,7 @@ class Checkpointing:
         self._saved_step = step
         with self._session.as_default_graph():
             stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
+        # The variables have this checkpoint's values, so an evaluation in this process need not load them.
         self._runtime.store.set_source(list(self._step.variables), checkpoint)
         self._events.flush()
         self._step.flush()

@@ -129,9 +129,9 @@ class _Training:
         )
         # Without a TPU, hooks see every step, and loops end at all steps at which something is due. In a cluster this holds for all
         # processes, even if only the chief has hooks.
-        self._is_exact = not runtime.topology.is_tpu
+        self._ends_loops_when_due = not runtime.topology.is_tpu
         self._has_hooks = bool(hooks)
-        is_single_step = self._has_hooks and self._is_exact
+        is_single_step = self._has_hooks and self._ends_loops_when_due
         # A hook may save at any step.
         check_interval = 1 if self._checkpointing.saves_by_hook else tpu_config.steps_of_a_loop
         self._finite_check = FiniteCheck(step, runtime.model_dir, check_interval, is_single_step=is_single_step)
@@ -188,7 +188,8 @@ class _Training:
 
     def _begin(self, feed: Feed) -> None:
         """Load the variables, and begin the work of hooks, listeners and the log, in the order of a MonitoredSession."""
-        runtime, infeed_sleep = self._runtime, self._runtime.config.tpu_config.initial_infeed_sleep_secs
+        runtime = self._runtime
+        infeed_sleep = runtime.config.tpu_config.initial_infeed_sleep_secs
         self._checkpointing.prepare()
         self._monitor.begin()
         self._loader.load(self._start)
@@ -201,11 +202,11 @@ class _Training:
             runtime.config,
             num_examples,
             self.global_step,
-            reports_every_step=self._is_exact,
+            reports_every_step=self._ends_loops_when_due,
         )
         self._checkpointing.begin(self.global_step)
         self._monitor.after_create_session()
-        if not self._is_exact and infeed_sleep:  # As in TensorFlow's TPUEstimator, on a TPU alone.
+        if not self._ends_loops_when_due and infeed_sleep:  # As in TensorFlow's TPUEstimator, on a TPU alone.
             time.sleep(infeed_sleep)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
@@ -260,7 +261,8 @@ class _Training:
     def _list_loop_ends(self) -> tuple[int | None, ...]:
         """Return the steps at which the next loop has to end; None for work that is not due at a known step."""
         profile_end = self._profiler.find_loop_end(self.global_step)
-        if not self._is_exact:  # On a TPU, no loop ends early for a checkpoint or the log, which wait for its end.
+        # On a TPU, no loop ends early for a checkpoint or the log, which wait for its end.
+        if not self._ends_loops_when_due:
             return (profile_end,)
         checkpoint_step = self._checkpointing.find_next_step(self.global_step, self._size.step_seconds)
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.global_step))

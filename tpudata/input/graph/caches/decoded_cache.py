@@ -176,11 +176,11 @@ def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None)
 def _describe_decoding(field: Field) -> tuple[object, ...]:
     """Return everything that determines a decoded value.
 
-    Only fields with padding, counts, classes or a default have parts for these. So other fields have the same digests as before
-    these options existed, and old caches remain valid.
+    Only fields with `padding`, a `counted_key`, `is_multi_hot` or a `default` have parts for these. So other fields have the same
+    digests as before these options existed, and old caches remain valid.
     """
     padding = () if field.padding is None else (field.padding.key, field.padding.value)
-    counts = () if field.counts is None else (field.counts,)
+    counts = () if field.counted_key is None else (field.counted_key,)
     classes = ("classes",) if field.is_multi_hot else ()
     default = () if field.default is None else ("default", field.default)
     return field.feature, field.shape, field.cuts, *padding, *counts, *classes, *default

@@ -35,7 +35,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     Args:
         fields: fields that are read of each record.
         images: options of the steps.
-        tracks_moves: whether to add the image's moves as an extra, by which boxes and points move later.
+        tracks_moves: whether to return how the image was moved, as an extra, so that boxes and points can follow.
     """
 
     @without_autograph

@@ -57,7 +57,10 @@ class StepPlan:
         steps: list[Step] = []
         if options.parse is None:
             steps += self._weight_steps
-            steps += [prepare_record(self.fields, options.images, tracks_moves=bool(self._tables)), self._feed_step]
+            steps += [
+                prepare_record(self.fields, options.images, tracks_moves=bool(self._box_and_point_tables)),
+                self._feed_step,
+            ]
         if options.transform is not None:
             steps += self._make_move_steps(is_batch=False)
             steps += [transform_record(options.transform)]
@@ -118,11 +121,12 @@ class StepPlan:
     def _make_move_steps(self, *, is_batch: bool) -> list[Step]:
         """Return the step that moves boxes and points with their image, in a list; an empty list if nothing moves."""
         least_visible = self.options.images.least_visible
-        return [move_boxes_and_points(self._tables, least_visible, is_batch=is_batch)] if self._tables else []
+        tables = self._box_and_point_tables
+        return [move_boxes_and_points(tables, least_visible, is_batch=is_batch)] if tables else []
 
     @functools.cached_property
-    def _tables(self) -> tuple[Table, ...]:
-        """Tables that move with the image."""
+    def _box_and_point_tables(self) -> tuple[Table, ...]:
+        """Tables of boxes and points, which follow the image's crop and augmentation."""
         return find_tables(self.fields) if self.options.images.moves_pixels else ()
 
 
