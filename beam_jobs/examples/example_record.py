@@ -31,9 +31,10 @@ class ExampleRecord(Payload):
         return not self.is_keyed
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the digest of the record in place of the kind, and the record's signature in place of the features.
+        """Return the two strings that the payload adds to an input's hash, see `Payload.entry_texts`.
 
-        The digest covers all bytes of the record, so the CRC-32 is not used; it is empty for an example without a key.
+        They are the digest of the record instead of a kind, and the record's signature instead of its features. The digest covers
+        all bytes of the record, so the CRC-32 is not used; it is empty for an example without a key.
         """
         del crc32
         return features.get(DIGEST, ""), self.signature

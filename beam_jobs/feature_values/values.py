@@ -98,7 +98,7 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         value, nested_shape = _flatten(feature, value)
     # With a schema, floats are rounded to float32; `infer` rejects large ones that this would move by 0.5 or more.
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
-        value = _convert_to_kind(feature, value, np.float32, "biuf")
+        value = _convert_to_dtype(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         # `infer` would take arrays of uint8 for raw bytes.
         value = value.astype(np.int64)
@@ -240,7 +240,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
                 f" {describe(feature)}). Pass an array."
             )
         return feature, value
-    array = _convert_to_kind(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
+    array = _convert_to_dtype(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape)
     # Records store raw values in little-endian order.
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
@@ -273,7 +273,7 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
     """
     array = value[:, :, None] if value.ndim == 2 else value
     _check_shape(feature, array.shape)
-    pixels = _convert_to_kind(feature, array, np.uint8, "biu")
+    pixels = _convert_to_dtype(feature, array, np.uint8, "biu")
     if not pixels.size or pixels.shape[2] not in _CHANNELS:
         expected = "1, 3 or 4 channels" if pixels.size else f"{describe(feature)} with pixels"
         raise FeatureError(
@@ -299,22 +299,22 @@ def _flatten(feature: Feature, value: Sequence[Any]) -> tuple[list[Any], tuple[i
     return elements, tuple(shape)
 
 
-def _convert_to_kind(feature: Feature, value: Any, dtype: Any, kinds: str) -> np.ndarray[Any, Any]:
+def _convert_to_dtype(feature: Feature, value: Any, dtype: Any, accepted_kinds: str) -> np.ndarray[Any, Any]:
     """Return a value as an array of `dtype`, which may round fractions.
 
     Args:
         feature: the feature, for messages.
         value: anything that numpy makes an array of.
         dtype: dtype of the result.
-        kinds: letters of the numpy kinds that the value may have, such as "biuf".
+        accepted_kinds: letters of the numpy kinds that the value may have, such as "biuf".
 
     Raises:
-        FeatureError: the value's numpy kind is not in `kinds`, an integer would change, or a number would become infinite.
+        FeatureError: the value's numpy kind is not in `accepted_kinds`, an integer would change, or a number would become infinite.
     """
     array = np.asarray(value)
     if array.size == 0:
         return array.astype(dtype)
-    if array.dtype.kind not in kinds:
+    if array.dtype.kind not in accepted_kinds:
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got dtype {array.dtype}, expected {describe(feature)})."
         )

@@ -30,9 +30,10 @@ class Pixels(Payload):
     order: str = ROWS_FIRST
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return (kind, features) without the CRC-32; the kind is the shape of the pixels.
+        """Return (kind, features), the strings that the payload adds to an input's hash, see `Payload.entry_texts`.
 
-        The shape is `idx:HxW` or `idx:HxWxC`, with another order of axes in place of `idx`.
+        The CRC-32 is not used. The kind is the shape of the pixels: `idx:HxW` or `idx:HxWxC`, with another order of axes in place
+        of `idx`.
         """
         del crc32
         # Datasets store hashes of these strings, so they must not change; `idx` is the format of files with rows first.

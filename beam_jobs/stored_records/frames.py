@@ -61,8 +61,8 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int
         first = block_stop
 
 
-def read_packed_frames(path: str, index: ShardIndex, first: int, stop: int) -> Iterator[bytes | DatasetError]:
-    """Yield for each of the records first, ..., stop - 1 of a compressed shard its frame, or why it cannot be read.
+def read_compressed_frames(path: str, index: ShardIndex, first: int, stop: int) -> Iterator[bytes | DatasetError]:
+    """Yield each record first, ..., stop - 1 of a compressed shard as a frame without compression, or why it cannot be read.
 
     If a block is damaged, the error stands for each of its records from the damage on.
 

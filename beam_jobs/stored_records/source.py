@@ -26,7 +26,7 @@ from beam_jobs.references.packs.packed_keys import PackedKeys
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.source import PackSource
 from beam_jobs.stored_records.foreign.unread_records import describe_unread_records
-from beam_jobs.stored_records.frames import read_frames, read_packed_frames, remove_frame
+from beam_jobs.stored_records.frames import read_compressed_frames, read_frames, remove_frame
 from beam_jobs.stored_records.splits import Splitter
 from beam_jobs.stored_records.stored_files import StoredDataset, StoredFile, list_stored_files
 from tpudata.errors import BadRecordError, CorruptionError
@@ -142,7 +142,7 @@ class StoredRecordSource(PackSource):
         frames = (
             (record_index, frame)
             for first, stop in runs
-            for record_index, frame in enumerate(read_packed_frames(unit.path, index, first, stop), first)
+            for record_index, frame in enumerate(read_compressed_frames(unit.path, index, first, stop), first)
         )
         yield from self._list_compressed(unit, frames, reject)
 

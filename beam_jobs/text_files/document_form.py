@@ -47,7 +47,10 @@ class RowForm(Payload):
     columns: tuple[str, ...] = ()
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
-        """Return (kind, features) without the CRC-32; with columns, the kind is a JSON list of kind, delimiter and columns."""
+        """Return (kind, features), the strings that the payload adds to an input's hash, see `Payload.entry_texts`.
+
+        The CRC-32 is not used. With columns, the kind is a JSON list of kind, delimiter and columns.
+        """
         del crc32
         kind = self.kind if not self.columns else json.dumps([self.kind, self.delimiter, *self.columns])
         return kind, features_text(features, is_escaped=self.is_escaped)

@@ -207,11 +207,11 @@ class TextRecords:
         if self.extra:
             readable_rows, values = self._add_extra_features(pack, readable_rows, values, reject)
         columns = [list(column) for column in zip(*values, strict=True)]
-        self._count_values(columns, summary)
+        self._summarize_columns(columns, summary)
         return readable_rows, columns
 
-    def _count_values(self, columns: Sequence[list[Value]], summary: TextSummary) -> None:
-        """Add the negative labels and the lengths of lists of documents to a summary."""
+    def _summarize_columns(self, columns: Sequence[list[Value]], summary: TextSummary) -> None:
+        """Add to a summary the number of negative labels, and the length of the longest list in each list field."""
         # Columns of extra features follow the columns of fields; without documents there are no columns.
         for field, column in zip(self.options.record_fields, columns, strict=False):
             if field in self.options.label_fields:

@@ -185,7 +185,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
     # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
     read = read.rebatch(len(slots) * order.turns_per_block)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(
-        lambda block, records: tf.gather(records, order.find_row_positions(slots, block))
+        lambda block, records: tf.gather(records, order.find_block_indices(slots, block))
     )
     return np.concatenate(list(blocks.unbatch().take(steps).as_numpy_iterator()))
 

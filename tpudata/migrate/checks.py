@@ -79,10 +79,11 @@ def _find_star_names(line: int, plan: FilePlan, imported_plan: FilePlan | None) 
     """
     if imported_plan is not None:
         return {*imported_plan.bindings}
-    # Programs usually import TensorFlow as tf. Later imports bind the name again.
-    roots = {name for name, binding in plan.bindings.items() if not binding.path}
+    # The module is not known, so it may bind `tf`, the usual name, or any name that this file has for TensorFlow itself, the
+    # bindings without a path. A name that is bound again after the `*` is not affected.
+    tensorflow_names = {name for name, binding in plan.bindings.items() if not binding.path}
     later_names = {name for name, binding in plan.bindings.items() if binding.statement.lineno >= line}
-    return {"tf", *roots} - later_names
+    return {"tf", *tensorflow_names} - later_names
 
 
 def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:

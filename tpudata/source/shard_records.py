@@ -196,7 +196,7 @@ class ShardRecords:
     def _read_checked(self, span: _Span) -> list[Record]:
         """Read the records of a span once; CorruptionError if one is damaged."""
         index, path = self.index(span.shard_index), self._paths[span.shard_index]
-        read_frames = self._read_frames if index.compression is None else self._read_packed_frames
+        read_frames = self._read_frames if index.compression is None else self._read_compressed_frames
         offsets = index.offsets[span.record_indices].tolist()
         return [
             Record(check_frame(frame, path, offset), path, offset)
@@ -215,7 +215,7 @@ class ShardRecords:
             raise CorruptionError(path, begin + len(data), f"the file ends inside a record (expected {end} bytes)")
         return [_cut_frame(data, begin, index, record_index) for record_index in span.record_indices]
 
-    def _read_packed_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
+    def _read_compressed_frames(self, span: _Span, index: ShardIndex, path: str) -> list[bytes]:
         """Return the records of a span with their headers and footers, from unpacked blocks, which are cached."""
         frames = []
         for record_index in span.record_indices:

@@ -235,8 +235,8 @@ class Tars(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.path,
-                    # Also needed for a compressed tar, although `data` has the bytes: without data and offset, as an empty member
-                    # would have it, a reference means the whole file.
+                    # A compressed tar needs the offset too, although `data` has the bytes: those of an empty member are empty, and
+                    # a reference with neither data nor an offset stands for the whole file.
                     offset=content.member.offset,
                     size=content.member.size,
                     split=split,

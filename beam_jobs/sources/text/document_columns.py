@@ -48,7 +48,7 @@ class DocumentColumns:
 
     @classmethod
     def find(cls, text: TextOptions, splits: NamedSplits, files: Iterable[TextFile]) -> DocumentColumns:
-        """Infer the type of labels from the first document, unless options or metadata determine it.
+        """Return the rules for an input; what the options leave open follows from the first file's metadata or first document.
 
         Args:
             text: form and fields of documents.
@@ -75,7 +75,7 @@ class DocumentColumns:
             with contextlib.suppress(BadRecordError):
                 labels_as_written, _ = _parse_labels(first_label, text, first_file.path)
         has_integers = are_integer_labels(labels_as_written, options.label_type)
-        # If the first label is a name, a later number is not another name, unless --label-type declares so.
+        # If the first label is a name, later labels that are numbers are rejected, unless --label-type allows them.
         rejects_numbers = options.label_type is None and not has_integers
         return cls(
             text,

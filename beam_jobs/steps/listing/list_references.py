@@ -88,14 +88,14 @@ class ListReferences(LimitedStep):
             unit_index: index of the only unit; 0 in a shuffle, which does not use it.
             units: the units.
         """
-        # Listing adds the counts of each unit, and the loop below the classes of each pack.
+        # `_group_packs` adds the counts of each unit, and the loop below adds the classes of each pack.
         counts: list[InputCounts] = []
         sample_bounds: dict[str, np.uint64] = {}
         for pack, digests in self._group_packs(unit_index, units, counts):
             yield pack.to_bytes()
-            texts = self._text_bytes(pack)
+            text_bytes = self._text_bytes(pack)
             yield TaggedOutput(
-                TALLY, TallyPart.from_pack(pack, digests, is_shuffled=self._options.shuffle, text_bytes=texts)
+                TALLY, TallyPart.from_pack(pack, digests, is_shuffled=self._options.shuffle, text_bytes=text_bytes)
             )
             for part in pack.select_smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())

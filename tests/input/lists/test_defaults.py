@@ -257,7 +257,9 @@ def test_rejects_negative_and_non_finite_weights(value: float, tmp_path: Path) -
         layout="x",
         shards=1,
     )
-    with pytest.raises(FeatureError, match="Feature w: a record has a weight that is negative or not a number"):
+    with pytest.raises(
+        FeatureError, match="Feature w: a record has a weight that is negative, infinite or not a number"
+    ):
         list(as_numpy(make_input_fn(path, "train", training=False, weight="w"), 2))
 
 

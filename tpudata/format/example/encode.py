@@ -165,14 +165,20 @@ def _encode_int_entry(name: str, value: int) -> bytes:
 def _encode_bytes_head(name: str, size: int) -> bytes:
     """Return the beginning of the map entry of a feature that is one bytes value of `size` bytes: all but the value itself."""
     # From the value outwards: each level is a tag of one byte, the encoded size of the next inner level, and that level.
-    value_size = encode_varint(size)
-    list_bytes = 1 + len(value_size) + size
-    list_size = encode_varint(list_bytes)
-    feature_bytes = 1 + len(list_size) + list_bytes
-    feature_size = encode_varint(feature_bytes)
+    encoded_size = encode_varint(size)
+    list_size = 1 + len(encoded_size) + size
+    encoded_list_size = encode_varint(list_size)
+    feature_size = 1 + len(encoded_list_size) + list_size
+    encoded_feature_size = encode_varint(feature_size)
     key = encode_key(name)
-    entry_size = encode_varint(len(key) + 1 + len(feature_size) + feature_bytes)
-    return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (entry_size, key, feature_size, list_size, value_size)
+    encoded_entry_size = encode_varint(len(key) + 1 + len(encoded_feature_size) + feature_size)
+    return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (
+        encoded_entry_size,
+        key,
+        encoded_feature_size,
+        encoded_list_size,
+        encoded_size,
+    )
 
 
 _encode_short_bytes_head = functools.lru_cache(maxsize=8192)(_encode_bytes_head)

@@ -105,7 +105,7 @@ class StreamOrder(TrainingOrder):
         epochs = tf.data.Dataset.range((start_turn * self.num_lanes + slot) // self.num_records, tf.int64.max)
         return epochs.flat_map(without_autograph(list_epoch))
 
-    def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
+    def find_block_indices(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride]."""
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
         block_turns = tf.range(self.turns_per_block, dtype=tf.int64)

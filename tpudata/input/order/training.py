@@ -126,12 +126,12 @@ class TrainingOrder:
 
         def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
             """Return the batches of a block, from its records or record numbers as `ranges` reads them."""
-            row_positions = self.find_row_positions(slots, block)[:, rows.first - first_row : rows.stop - first_row]
-            row_positions = tf.reshape(row_positions, [-1, rows.batch_size])
+            block_indices = self.find_block_indices(slots, block)[:, rows.first - first_row : rows.stop - first_row]
+            block_indices = tf.reshape(block_indices, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._make_block_seeds(part, block)
 
             def pick_batch(batch_index: tf.Tensor) -> tuple[Tensors, dict[str, tf.Tensor]]:
-                records = ranges.pick(elements, row_positions[batch_index], *memory)
+                records = ranges.pick(elements, block_indices[batch_index], *memory)
                 return records, {name: values[batch_index] for name, values in extras.items()}
 
             skipped = tf.where(tf.equal(block, first_block), first_step * part.batches_per_step, 0)
@@ -229,16 +229,20 @@ class TrainingOrder:
         stops = chunk_first + tf.minimum(tf.gather(end_place, slot), tf.gather(chunks.ends, chunk)) - chunk_begin
         return firsts, stops
 
-    def find_row_positions(self, slots: range, block: tf.Tensor) -> tf.Tensor:
+    def find_block_indices(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride].
 
         The records of the block are in the order of `list_spans`.
+
+        Args:
+            slots: slots of the host's rows.
+            block: index of the block.
         """
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)
         positions_per_block = self.turns_per_block * self.num_lanes
         first_epoch = block * positions_per_block // self.num_records
         epochs = tf.range(first_epoch, ((block + 1) * positions_per_block - 1) // self.num_records + 1)
-        # For each epoch and slot of the block: its turns, and the index of the record of the first one, [epochs, slots].
+        # For each epoch and slot: its turns [begin, end) in this block, and the index in the block of the first one's record.
         _, begins, ends = self._find_turns(epochs[:, tf.newaxis], block, slot_numbers)
         lengths = tf.maximum(ends - begins, 0)
         offsets = tf.reshape(tf.cumsum(tf.reshape(lengths, [-1]), exclusive=True), tf.shape(lengths))
@@ -247,27 +251,27 @@ class TrainingOrder:
         epoch_index = (slot_numbers[:, tf.newaxis] + turns * self.num_lanes) // self.num_records - first_epoch
         slot_index = tf.broadcast_to(tf.range(len(slots), dtype=tf.int64)[:, tf.newaxis], tf.shape(epoch_index))
         epoch_and_slot = tf.stack([epoch_index, slot_index], -1)
-        first = tf.gather_nd(begins, epoch_and_slot)
-        stored_positions = tf.gather_nd(offsets, epoch_and_slot) + turns - first
-        return self._mix_rows(slots, block, first, stored_positions)
+        first_turns = tf.gather_nd(begins, epoch_and_slot)
+        stored_indices = tf.gather_nd(offsets, epoch_and_slot) + turns - first_turns
+        return self._mix_rows(slots, block, first_turns, stored_indices)
 
-    def _mix_rows(self, slots: range, block: tf.Tensor, first: tf.Tensor, stored_positions: tf.Tensor) -> tf.Tensor:
+    def _mix_rows(self, slots: range, block: tf.Tensor, first_turns: tf.Tensor, stored_indices: tf.Tensor) -> tf.Tensor:
         """Permute a block's records within windows; return for each row the index of its record, int64 [steps, slots * stride].
 
         Args:
             slots: slots of the host's rows.
             block: index of the block.
-            first: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
-            stored_positions: index in the block of the record of each slot and turn before the permutation, int64 [slots, turns].
+            first_turns: for each slot and turn, the block's first turn in the same epoch, int64 [slots, turns].
+            stored_indices: index in the block of the record of each slot and turn before the permutation, int64 [slots, turns].
         """
         turns = block * self.turns_per_block + tf.range(self.turns_per_block, dtype=tf.int64)
         # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
-        window_begins = tf.maximum(first, turns // self.window * self.window) - block * self.turns_per_block
+        window_begins = tf.maximum(first_turns, turns // self.window * self.window) - block * self.turns_per_block
         # Drawn for all lanes, so that a slot has the same draws on any host.
         draws = draw([self.num_lanes, self.turns_per_block], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
-        mixed_positions = tf.gather(stored_positions, tf.argsort(keys, stable=True), batch_dims=1)
-        by_step = tf.reshape(mixed_positions, [len(slots), self.steps_per_block, self.stride])
+        mixed_indices = tf.gather(stored_indices, tf.argsort(keys, stable=True), batch_dims=1)
+        by_step = tf.reshape(mixed_indices, [len(slots), self.steps_per_block, self.stride])
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
     def compute_positions(self, step: tf.Tensor, first_row: int, stop_row: int) -> tf.Tensor:

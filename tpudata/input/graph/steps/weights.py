@@ -26,9 +26,12 @@ def weigh_records(field: Field) -> Step:
     @without_autograph
     def take_weights(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         weight = tf.cast(columns[field.feature.name], tf.float32)
-        message = f"Feature {field.feature.name}: a record has a weight that is negative or not a number. Correct the records."
-        are_weights = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
-        return columns, {**extras, _RECORD_WEIGHT: ensure(weight, are_weights, message)}
+        message = (
+            f"Feature {field.feature.name}: a record has a weight that is negative, infinite or not a number."
+            " Correct the records."
+        )
+        are_valid = tf.reduce_all((weight >= 0) & tf.math.is_finite(weight))
+        return columns, {**extras, _RECORD_WEIGHT: ensure(weight, are_valid, message)}
 
     return take_weights
 
