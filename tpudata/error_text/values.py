@@ -7,13 +7,13 @@ from typing import Any
 
 
 class _Repr(reprlib.Repr):
-    """Short repr of a value, in which an integer that is too large for a text is described."""
+    """Short repr of a value, which describes an integer that is too large for a string."""
 
     def repr_int(self, x: int, level: int) -> str:
         try:
             repr(x)
         except ValueError:
-            # Not the text of newer releases of Python, which contains an address.
+            # Newer releases of Python return a string with an address, which differs between runs.
             return f"an integer of {x.bit_length():,} bits"
         return super().repr_int(x, level)
 
@@ -21,7 +21,7 @@ class _Repr(reprlib.Repr):
         try:
             repr(x)
         except Exception:
-            # Not reprlib's text, which contains an address.
+            # reprlib returns a string with an address, which differs between runs.
             return f"a {type(x).__name__}"
         return super().repr_instance(x, level)
 
@@ -38,5 +38,5 @@ def format_value(value: Any) -> str:
 
 
 def shorten_value(value: Any) -> str:
-    """Return the repr of a value that omits the middle of long texts and numbers, and the rest of long lists."""
+    """Return the repr of a value that omits the middle of long strings and numbers, and the rest of long lists."""
     return _REPR.repr(value)
