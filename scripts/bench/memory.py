@@ -26,6 +26,8 @@ _SHARD_COUNT = 16
 _PIXELS, _LARGE_BYTES = 784, 110_000
 _SMALL_RECORD_BYTES = 842
 _WINDOW_BYTES = 64_000_000
+# The large records then fill 14 batches; a quarter of them must be one at least.
+_MIN_GIGABYTES = 0.1
 
 
 def main() -> None:
@@ -34,6 +36,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument("--gigabytes", type=float, default=2.2, help="of large records; of small ones a quarter")
     flags = parser.parse_args()
+    if flags.gigabytes < _MIN_GIGABYTES:
+        parser.error(f"--gigabytes: too little (got {flags.gigabytes}, expected {_MIN_GIGABYTES} or more)")
     large_count = round(flags.gigabytes * 1e9 / _LARGE_BYTES)
     small_count = round(flags.gigabytes / 4 * 1e9 / _SMALL_RECORD_BYTES)
     rows = [["", "records", "data", "after a quarter", "after all"]]
