@@ -115,14 +115,15 @@ class NewInputs(Source):
         """
         # References and rejections, in the order of the listing: the source appends the rejections itself.
         batch: list[Reference | BadRecordError] = []
-        size = 0
+        held_bytes = 0
         for reference in list_references(self.source, unit[1], ignored, batch.append):
             batch.append(reference)
-            size += len(reference.data)
-            if len(batch) >= _MAX_HELD_INPUTS or size >= _MAX_HELD_BYTES:
+            held_bytes += len(reference.data)
+            if len(batch) >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
                 yield from self._select_references(batch, reject)
+                # The source goes on to append rejections to this list.
                 batch.clear()
-                size = 0
+                held_bytes = 0
         yield from self._select_references(batch, reject)
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
@@ -160,16 +161,16 @@ class NewPacks(NewInputs, PackSource):
     ) -> Iterator[ListedPack]:
         """Yield packs of the new inputs of a unit, and pass on the rejections that the dataset does not list."""
         batch: list[ListedPack | BadRecordError] = []
-        count = size = 0
+        held_inputs = held_bytes = 0
         for pack in self.source.packs(unit[1], ignored, batch.append):
             batch.append(pack)
-            count += len(pack.digests)
-            size += pack.held_bytes
-            if count >= _MAX_HELD_INPUTS or size >= _MAX_HELD_BYTES:
+            held_inputs += len(pack.digests)
+            held_bytes += pack.held_bytes
+            if held_inputs >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
                 yield from self._select_packs(batch, reject)
                 # The source goes on to append rejections to this list.
                 batch.clear()
-                count = size = 0
+                held_inputs = held_bytes = 0
         yield from self._select_packs(batch, reject)
 
     def references(
@@ -243,7 +244,9 @@ def make_new_inputs(source: Source, base: Base, path: str) -> NewInputs:
 
 def _select_new(source: Source, base: Base, path: str) -> NewInputs:
     """Return the new inputs of a source that needs no scan."""
-    return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
+    if isinstance(source, PackSource):
+        return NewPacks(source, base, path)
+    return NewInputs(source, base, path)
 
 
 def count_stored_inputs(result: PipelineResult) -> int | None:
