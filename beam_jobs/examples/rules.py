@@ -122,7 +122,7 @@ class ExampleRules:
                 raise UsageError(f"defaults: {error}") from None
 
     def _resolve_label(self, values: dict[str, Any], origin: str) -> int:
-        """Return the number of an example's class from the feature `label`, which holds the class's name or number.
+        """Return the number of an example's class from the feature `self.label`, which holds the class's name or number.
 
         Raises:
             BadRecordError: the feature is missing, or the class is unknown.
