@@ -113,8 +113,9 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     shape = inferred.shape if nested_shape is None else nested_shape
     _check_shape(feature, shape)
     # An empty string of a scalar feature is a value, not an empty list.
-    is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
-    return dataclasses.replace(feature, shape=shape), make_empty_list(feature) if is_empty_list else stored
+    if isinstance(stored, Sequence) and not stored and feature.shape:
+        stored = make_empty_list(feature)
+    return dataclasses.replace(feature, shape=shape), stored
 
 
 def make_empty_list(feature: Feature) -> npt.NDArray[Any]:
@@ -219,9 +220,10 @@ def _infer_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Featu
 
 def _find_common_type(types: set[type]) -> type:
     """Return int if all types are integers, float if all are floats, else bytes; `encode_example` rejects other mixtures."""
-    for python_type, *numpy_types in ((int, np.integer, np.bool_), (float, np.floating)):
-        if types and all(issubclass(element_type, (python_type, *numpy_types)) for element_type in types):
-            return python_type
+    if types and all(issubclass(element_type, (int, np.integer, np.bool_)) for element_type in types):
+        return int
+    if types and all(issubclass(element_type, (float, np.floating)) for element_type in types):
+        return float
     return bytes
 
 
@@ -232,7 +234,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
     """
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
-        # Of the stored numbers, which the reader may yield in fewer bytes: int64 as int32.
+        # The size of the stored numbers; the reader may yield smaller ones: int64 as int32.
         size = dtype.itemsize * math.prod(side for side in feature.shape if side is not None)
         if not feature.is_static or len(value) != size:
             raise FeatureError(
