@@ -140,7 +140,7 @@ class ImageAnnotation(NamedTuple):
         )
 
 
-# The annotation of a picture or a part of it; the error if it is damaged.
+# An annotation of a picture or of a part of it, or the error of a damaged one.
 Annotated: TypeAlias = ImageAnnotation | BadRecordError
 
 

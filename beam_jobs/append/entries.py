@@ -54,6 +54,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
     for pack, pack_digests in zip(packs, digests, strict=True):
         descriptions = np.array([_hash_description(*texts) for texts in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
+        # An entry begins with the first half of the key's digest.
         rows[:, 0] = pack_digests[:, 0]
         rows[:, 1] = _hash_states(descriptions, pack.sizes.astype(np.uint64))
         first += len(rows)

@@ -1,4 +1,4 @@
-"""A source of those inputs of another source that a dataset does not have yet."""
+"""A source of the new inputs of another source: a dataset does not have them yet."""
 
 from __future__ import annotations
 

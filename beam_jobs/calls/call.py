@@ -37,7 +37,7 @@ class CommandModule(Protocol):
         """Return the parser of its flags."""
 
     def prepare(self, flags: argparse.Namespace, beam_options: PipelineOptions) -> AbstractContextManager[Conversion]:
-        """Yield the conversion that flags describe."""
+        """Return a context with the conversion that flags describe."""
 
 
 def call_job(

@@ -56,7 +56,7 @@ def _join_sibling(path: str, name: str) -> str:
 
 
 def _read_text(path: str) -> str | None:
-    """Return the text of a file; None if it does not exist or `path` is empty, SourceError if it is too large or not UTF-8."""
+    """Return the text of a file; None if `path` is empty or not a file, SourceError if the file is too large or not UTF-8."""
     if not path:
         return None
     storage = storage_for(path)
@@ -72,7 +72,7 @@ def _read_text(path: str) -> str | None:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    """Return the JSON object of a tokenizer_config.json; empty if the file does not exist or `path` is empty."""
+    """Return the JSON object of a tokenizer_config.json; empty if `path` is empty or not a file."""
     text = _read_text(path)
     return {} if text is None else _parse_config(path, text)
 

@@ -74,7 +74,7 @@ class _Zlib:
 
 
 class _LimitedStream:
-    """A stream of bz2 or lzma."""
+    """A stream of bz2 or lzma, whose decompressors have the same methods."""
 
     def __init__(self, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
         self._stream: Any = stream

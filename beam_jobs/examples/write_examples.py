@@ -59,8 +59,8 @@ _INPUT = "beam://PCollection"
 class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     """Transform that writes a bounded PCollection of examples as a dataset: shards, index, schema, TFDS metadata and manifest.
 
-    An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its place
-    in the shuffled order, so the same examples give the same bytes in every shard, in any order and with any number of
+    An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its
+    position in the shuffled order, so the same examples give the same bytes in every shard, in any order and with any number of
     workers. Without a key, the content of an example is its key: equal examples are neighbours in the same split, and all are kept.
     With keys, two examples of one key are an error.
 

@@ -184,7 +184,7 @@ def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.I
     Raises:
         ValueError: the shape is not that of an image, or there are more or fewer bytes than it has values.
     """
-    shape = payload.image_shape()
+    shape = payload.find_image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(
             f"pixels truncated (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is truncated"

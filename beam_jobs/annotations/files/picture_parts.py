@@ -86,7 +86,7 @@ def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotat
     """Yield the annotation of each picture, or its first error, in the order of the pictures' first parts.
 
     Args:
-        parts: (picture, part) pairs; an error of a row without a readable picture has a key that no other row has instead.
+        parts: (picture, part) pairs. If a row has no readable picture, its error comes with a key that no other row has.
     """
     with PictureParts() as stored_parts:
         for picture, part in parts:

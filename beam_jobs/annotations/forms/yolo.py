@@ -217,7 +217,10 @@ def _read_yaml_names(path: str) -> _Names | None:
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if `names` is empty, or neither a list nor a mapping from these numbers."""
+    """Return the names of classes 0, 1 and so on.
+
+    None if `names` is empty, neither a list nor a mapping from these numbers, or has a list or mapping in place of a name.
+    """
     # The keys are sorted as strings, since keys of different types, such as 0 and "a", have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]
