@@ -163,8 +163,8 @@ class EntryFile:
         with translate_errors("read", path):
             self._file = _open_unlinked_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
-            # Objects in a store are always whole; a local file may have been truncated.
             weakref.finalize(self, os.close, self._file)
+            # Objects in a store are always whole; a local file may have been truncated.
             expected_size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
             with translate_errors("read", path):
                 size = os.fstat(self._file).st_size
@@ -172,6 +172,7 @@ class EntryFile:
                 raise StorageError(
                     f"{path} could not be read: truncated (got {size} bytes, expected {expected_size}). Start the append again."
                 )
+        # Indices of the groups that the local copy has.
         self._fetched_groups: set[int] = set()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
@@ -205,6 +206,7 @@ class EntryFile:
             rows = order[row_begins[first] : row_begins[stop]]
             entries = split_words(self._read_buckets(buckets[first:stop]))
             entry_keys, input_keys = entries[:, 0], words[rows, 0]
+            # The entries with the key of `rows[i]` are `entries[begins[i] : ends[i]]`, since entries are sorted.
             begins, ends = (np.searchsorted(entry_keys, input_keys, side) for side in ("left", "right"))
             has_single = (ends - begins == 1) & ~is_error[rows]
             standings[rows[has_single]] = find_single_standings(
@@ -212,7 +214,8 @@ class EntryFile:
             )
             # Errors, and keys with several entries (such as a record and an earlier reject), are few.
             for index in np.flatnonzero((begins < ends) & ~has_single).tolist():
-                row, stored = int(rows[index]), entries[begins[index] : ends[index], 1].tolist()
+                row = int(rows[index])
+                stored = entries[begins[index] : ends[index], 1].tolist()
                 standings[row] = find_standing(int(words[row, 1]), stored, is_error=bool(is_error[row]))
         return standings
 
@@ -238,9 +241,10 @@ class EntryFile:
             )
         return data
 
-    def _fetch_groups(self, groups: Sequence[int]) -> None:
+    def _fetch_groups(self, group_indices: Sequence[int]) -> None:
         """Fetch the groups of buckets that the local copy of a store's file lacks, many at the same time."""
-        for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
+        missing_indices = [index for index in group_indices if index not in self._fetched_groups]
+        for_each(self._path, self._fetch_group, missing_indices)
 
     def _fetch_group(self, group_index: int) -> None:
         """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has done so."""
@@ -286,10 +290,10 @@ def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
 
-def _write_to_files(entries: Entries, file_of_entry: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
-    """Write each entry into the file whose index `file_of_entry` has for it."""
-    order = np.argsort(file_of_entry, kind="stable")
-    ends = np.cumsum(np.bincount(file_of_entry, minlength=len(files)))
+def _write_to_files(entries: Entries, file_indices: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
+    """Write each entry into one of the files; `file_indices` has the file's index for each entry: int64 [n]."""
+    order = np.argsort(file_indices, kind="stable")
+    ends = np.cumsum(np.bincount(file_indices, minlength=len(files)))
     for file, (begin, end) in zip(files, itertools.pairwise([0, *ends.tolist()]), strict=True):
         if begin < end:
             file.write(entries[order[begin:end]].tobytes())

@@ -65,7 +65,8 @@ class _Zlib:
         # After a full piece there may be more output without any input.
         while is_full or data:
             piece = self._stream.decompress(data, PIECE_BYTES)
-            data, is_full = self._stream.unconsumed_tail, len(piece) == PIECE_BYTES
+            data = self._stream.unconsumed_tail
+            is_full = len(piece) == PIECE_BYTES
             if piece:
                 yield piece
             if self._stream.eof:

@@ -87,7 +87,8 @@ class SplitShares:
 
     def _list_ends(self) -> list[int]:
         """Return where each split but the last ends, in the range of `split_position`: its cumulative share of 2**64."""
-        ends, end = [], Fraction(0)
+        ends = []
+        end = Fraction(0)
         for share in list(self.shares.values())[:-1]:
             end += share
             ends.append(int(end * 2**HASH_BITS))

@@ -71,7 +71,8 @@ class CelebaForm(AnnotationForm):
         Raises:
             SourceError: several lists are of one kind, or the list of partitions is damaged.
         """
-        kinds_by_path, aligned_paths = {}, set()
+        kinds_by_path = {}
+        aligned_paths = set()
         for entry in entries:
             if not entry.is_folder and entry.name.startswith("list_") and entry.name.endswith((".txt", ".csv")):
                 kind = _find_kind(_find_columns(read_start(entry.path)))
