@@ -1,4 +1,4 @@
-"""Recognition of annotation files by their content."""
+"""Recognition of annotation files from their content."""
 
 from __future__ import annotations
 

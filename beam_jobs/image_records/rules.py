@@ -1,4 +1,4 @@
-"""Decision on an image by its content: stored unchanged, re-encoded, or rejected. docs/reference/image_rules.md has the table."""
+"""Decision on an image from its content: stored unchanged, re-encoded, or rejected. docs/reference/image_rules.md has the table."""
 
 from __future__ import annotations
 

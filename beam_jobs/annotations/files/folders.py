@@ -1,4 +1,4 @@
-"""Files of a kind below a folder, and samples of them."""
+"""Searches of annotation folders: files by suffix, first entries, and entries by name."""
 
 from __future__ import annotations
 
