@@ -88,7 +88,7 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
         check_output_is_writable(options, beam_options, dry_run=dry_run)
         source_options = _resolve_annotations(read_options(SourceOptions, flags), beam_options, dry_run=dry_run)
         conversion = make_image_conversion(options, source_options, read_options(ImageOptions, flags))
-        check_source = functools.partial(check_reader, flags.reader, where=flags.input)
+        check_source = functools.partial(check_reader, flags.reader, input_path=flags.input)
         check_source(conversion.source)
         # Checked again after a scan, which may find several labels.
         yield dataclasses.replace(conversion, check_source=check_source)

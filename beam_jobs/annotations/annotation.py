@@ -20,7 +20,8 @@ from tpudata.errors import BadRecordError
 
 # ymin, xmin, ymax, xmax.
 Box: TypeAlias = tuple[float, float, float, float]
-_KEYPOINT_NUMBERS = 3
+# x, y and visibility.
+_NUMBERS_PER_KEYPOINT = 3
 
 
 class Place(NamedTuple):
@@ -54,10 +55,10 @@ class ObjectAnnotation(NamedTuple):
     Attributes:
         box: ymin, xmin, ymax and xmax: the edges of the box.
         class_name: name of its class; empty in a form without classes of objects.
-        is_crowd: whether it is a group of objects; None in a form that does not say so.
-        is_difficult: whether it is marked as hard to recognise; None in a form that does not say so.
-        area: pixels of the picture as annotated; None in a form without areas.
-        segmentation: which pixels it covers; None in a form without segmentations, and if the object has none.
+        is_crowd: whether it is a group of objects; None if the file does not state it.
+        is_difficult: whether it is marked as hard to recognise; None if the file does not state it.
+        area: area in pixels of the picture as annotated; None if the file does not state it.
+        segmentation: the pixels that it covers; None if the file does not state them.
         keypoints: float64 (x, y, visibility) of each keypoint, from `pack_keypoints`. Visibility is 0 for an unplaced keypoint,
             1 for a hidden and 2 for a visible one, as in COCO.
     """
@@ -73,7 +74,7 @@ class ObjectAnnotation(NamedTuple):
     @property
     def keypoint_array(self) -> npt.NDArray[np.float64]:
         """The keypoints, float64 [n, 3]."""
-        return np.frombuffer(self.keypoints, np.float64).reshape(-1, _KEYPOINT_NUMBERS)
+        return np.frombuffer(self.keypoints, np.float64).reshape(-1, _NUMBERS_PER_KEYPOINT)
 
 
 class MapFile(NamedTuple):
@@ -95,9 +96,9 @@ class ImageAnnotation(NamedTuple):
 
     Attributes:
         picture: the picture's path or name as the file has it, perhaps without extension; see `beam_jobs.annotations.pictures`.
-        place: place in the annotation file.
-        width: pixels of the picture as annotated; 0 if the file does not say.
-        height: pixels of the picture as annotated; 0 if the file does not say.
+        place: position of the annotation in its file.
+        width: width in pixels of the picture as annotated; 0 if the file does not state it.
+        height: height in pixels of the picture as annotated; 0 if the file does not state it.
         is_normalised: whether coordinates are fractions of the sides, instead of pixels.
         objects: the objects, in the order of the file.
         captions: texts that describe the picture.
@@ -139,7 +140,7 @@ class ImageAnnotation(NamedTuple):
         )
 
 
-# If a part is damaged, its error stands for the picture.
+# An annotation of a picture or of a part of it, or the error of a damaged one.
 Annotated: TypeAlias = ImageAnnotation | BadRecordError
 
 
@@ -151,6 +152,6 @@ def make_box(x: float, y: float, width: float, height: float) -> Box:
 def pack_keypoints(numbers: Iterable[float]) -> bytes:
     """Return x, y and visibility of each keypoint, packed as in `ObjectAnnotation.keypoints`; ValueError if not triples."""
     packed = array.array("d", numbers)
-    if len(packed) % _KEYPOINT_NUMBERS:
+    if len(packed) % _NUMBERS_PER_KEYPOINT:
         raise ValueError(f"keypoints are not triples of x, y and visibility: {len(packed)} numbers")
     return packed.tobytes()

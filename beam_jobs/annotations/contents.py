@@ -22,8 +22,10 @@ TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
 # Most digits of a whole number that is a label, so that it fits int64; longer ones are names.
 _MAX_DIGITS = 18
+# Kinds of features; _OTHER stands for values that no feature can hold.
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
-_DTYPES = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}
+# (dtype, encoding) of a feature, by its kind.
+_TYPES_BY_KIND = {_INT: ("int64", None), _FLOAT: ("float32", None), _TEXT: ("string", "utf8")}
 
 
 class ValueType(NamedTuple):
@@ -119,16 +121,17 @@ class Contents:
     @property
     def value_features(self) -> tuple[Feature, ...]:
         """Features of the extra values, sorted by name, without values whose kind is empty, which records cannot hold."""
-        return tuple(
-            Feature(name, kind, _DTYPES[kind][0], (None,) if is_list else (), encoding=_DTYPES[kind][1])
-            for name, (kind, is_list) in sorted(self.values.items())
-            if kind
-        )
+        features = []
+        for name, (kind, is_list) in sorted(self.values.items()):
+            if kind != _OTHER:
+                dtype, encoding = _TYPES_BY_KIND[kind]
+                features.append(Feature(name, kind, dtype, (None,) if is_list else (), encoding=encoding))
+        return tuple(features)
 
     @property
     def ignored_values(self) -> tuple[str, ...]:
         """Sorted names of extra values that records cannot hold, such as nested values or values of several kinds."""
-        return tuple(sorted(name for name, (kind, _) in self.values.items() if not kind))
+        return tuple(sorted(name for name, (kind, _) in self.values.items() if kind == _OTHER))
 
     def _add_object(self, annotated_object: ObjectAnnotation, annotation: ImageAnnotation) -> None:
         """Add the attributes and the class of an object; SourceError if earlier objects have another number of keypoints."""

@@ -1,4 +1,4 @@
-"""Recognition of annotation files by their content."""
+"""Recognition of annotation files from their content."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ FORMS: tuple[type[AnnotationForm], ...] = (
     YoloForm,
     LabelMapsForm,
 )
-# Folders of a dataset that hold its annotations.
-_FOLDERS = ("annotations", "Annotations", "Anno")
+# Subfolders of a dataset that hold its annotations.
+_SUBFOLDERS = ("annotations", "Annotations", "Anno")
 
 
 def find_form(path: str) -> AnnotationForm:
@@ -53,9 +53,9 @@ def find_form(path: str) -> AnnotationForm:
             raise _make_unknown_form_error(path)
         return form
     entries = list_first_entries(path)
-    folder = pick_folder(entries, *_FOLDERS)
-    # The folder of annotations comes first: label maps name their pictures by their paths below the folder that was searched.
-    form = _find_form_of_folder(folder, list_first_entries(folder)) if folder else None
+    subfolder = pick_folder(entries, *_SUBFOLDERS)
+    # The subfolder comes first: label maps name their pictures by the maps' own paths below the folder that was searched.
+    form = _find_form_of_folder(subfolder, list_first_entries(subfolder)) if subfolder else None
     form = form or _find_form_of_folder(path, entries)
     if form is None:
         raise _make_unknown_form_error(path)
@@ -77,12 +77,12 @@ def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | No
     form = next(filter(None, (form_class.detect_folder(path, entries) for form_class in FORMS)), None)
     if form is not None:
         return form
-    # A folder of pictures may also have one annotation file, which is then meant.
+    # If a folder of pictures has one annotation file, that file is meant.
     files = [entry for entry in entries if not entry.is_folder and entry.name.endswith((".json", ".csv", ".txt"))]
-    forms = {entry.path: file_form for entry in files if (file_form := _find_form_of_file(entry.path)) is not None}
-    if len(forms) > 1:
-        raise SourceError(f"{path} has several annotation files: {', '.join(forms)}. Pass one of them.")
-    return next(iter(forms.values()), None)
+    forms_by_path = {file.path: file_form for file in files if (file_form := _find_form_of_file(file.path)) is not None}
+    if len(forms_by_path) > 1:
+        raise SourceError(f"{path} has several annotation files: {', '.join(forms_by_path)}. Pass one of them.")
+    return next(iter(forms_by_path.values()), None)
 
 
 def _make_unknown_form_error(path: str) -> SourceError:

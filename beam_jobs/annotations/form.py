@@ -43,7 +43,7 @@ class AnnotationForm(abc.ABC):
 
         Args:
             path: path of a file that may have this form.
-            head: its first bytes, unpacked if it is compressed.
+            head: its first bytes, decompressed if it is compressed.
         """
         del path, head
         return None
@@ -83,7 +83,7 @@ class AnnotationForm(abc.ABC):
 
     @abc.abstractmethod
     def list_parts(self) -> Iterable[str]:
-        """Yield, in order, the paths of the parts that workers read separately. No two parts describe the same picture."""
+        """Return, in order, the paths of the parts that workers read separately. No two parts describe the same picture."""
 
     @abc.abstractmethod
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:

@@ -1,7 +1,7 @@
 """The pixels of an object: polygons, run lengths, or an id in a PNG of segments.
 
 COCO's formats, and the order of pixels in run lengths (by column): https://cocodataset.org/#format-data and
-cocoapi/common/maskApi.c. pycocotools draws the polygons, by COCO's rule for the pixels at an edge. Run lengths are unpacked here:
+cocoapi/common/maskApi.c. pycocotools draws the polygons, by COCO's rule for the pixels at an edge. Run lengths are decoded here:
 pycocotools 2.0.11 returns uninitialised memory for run lengths that end early.
 """
 
@@ -71,8 +71,8 @@ class Polygons(NamedTuple):
         coco = load_pycocotools()
         sides = np.array([width, height], np.float64)
         polygons = []
-        for data in self.points:
-            points = np.frombuffer(data, np.float64).reshape(-1, 2) * (sides if self.is_normalised else 1.0)
+        for packed_points in self.points:
+            points = np.frombuffer(packed_points, np.float64).reshape(-1, 2) * (sides if self.is_normalised else 1.0)
             # Also rejects NaN. An edge to a point far outside would take memory for each of its pixels.
             if not ((points >= -MAX_OUTSIDE) & (points <= sides + MAX_OUTSIDE)).all():
                 raise ValueError(
@@ -91,7 +91,7 @@ class RunLengths(NamedTuple):
     Attributes:
         height: height of the mask in pixels.
         width: width of the mask in pixels.
-        counts: the lengths, as packed uint32 or in COCO's text.
+        counts: the lengths, as packed uint32 or as COCO's text.
         is_text: whether `counts` is COCO's text.
     """
 
@@ -105,7 +105,9 @@ class RunLengths(NamedTuple):
         del segments
         if (self.height, self.width) != (height, width):
             raise ValueError(f"a mask of {self.width} x {self.height} pixels in a picture of {width} x {height} pixels")
-        counts = _unpack_counts(self.counts) if self.is_text else np.frombuffer(self.counts, np.uint32).astype(np.int64)
+        counts = (
+            _decode_coco_text(self.counts) if self.is_text else np.frombuffer(self.counts, np.uint32).astype(np.int64)
+        )
         if int(counts.sum()) != height * width or (counts < 0).any():
             raise ValueError(
                 f"a mask whose run lengths are damaged: {int(counts.sum())} pixels, and the picture has {height * width}"
@@ -116,7 +118,11 @@ class RunLengths(NamedTuple):
 
 
 class SegmentId(NamedTuple):
-    """The pixels with an id in the PNG of a picture's segments."""
+    """The pixels with an id in the PNG of a picture's segments.
+
+    Attributes:
+        number: the id.
+    """
 
     number: int
 
@@ -151,10 +157,10 @@ def pack_counts(counts: Sequence[int]) -> bytes:
     return array.array("I", counts).tobytes()
 
 
-def _unpack_counts(text: bytes) -> npt.NDArray[np.int64]:
+def _decode_coco_text(text: bytes) -> npt.NDArray[np.int64]:
     """Return the run lengths in COCO's text, int64 [n]; ValueError if it is damaged.
 
-    A number is a sequence of digits of 5 bits, the lowest first; a sixth bit says that another digit follows. From the fourth
+    A number is a sequence of digits of 5 bits, the lowest first; a sixth bit is set if another digit follows. From the fourth
     number on, each is the difference from the number two before it.
     """
     digits = np.frombuffer(text, np.uint8).astype(np.int64) - ord("0")

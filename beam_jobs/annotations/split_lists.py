@@ -25,7 +25,7 @@ class SplitLists:
 
     Attributes:
         files: (path, split) of each list. If the split is empty, the second column of the list has its number.
-        run: id of the run, since the same paths may have held other lists in an earlier run of the process.
+        run: id of the call of `open`, since the same paths may have held other lists in an earlier run of the process.
     """
 
     files: tuple[tuple[str, str], ...] = ()
@@ -33,7 +33,7 @@ class SplitLists:
 
     @classmethod
     def open(cls, files: Sequence[tuple[str, str]]) -> SplitLists:
-        """Return the lists, read once, so that a damaged one is an error before the job.
+        """Return the lists after reading them, so that a damaged list is an error before the job starts.
 
         Args:
             files: (path, split) of each list, as in the attribute `files`.
@@ -52,7 +52,7 @@ class SplitLists:
         return frozenset(self._read_splits().values() if self.files else ())
 
     def find_split(self, picture: str) -> str | None:
-        """Return the split of a picture by its path; an empty string if there are no lists, None if no list has the picture."""
+        """Return the split of the picture at a path; an empty string if there are no lists, None if no list has the picture."""
         return self._read_splits().get(_find_stem(picture)) if self.files else ""
 
     def _read_splits(self) -> Mapping[str, str]:
@@ -73,15 +73,15 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
 
     Args:
         files: (path, split) of each list; with an empty split, the second column of the list has a number for it.
-        run: only a part of the cache's key, so that a process reads the lists once a run.
+        run: id from `SplitLists.open`, only a part of the cache's key: a process reads the lists once a run.
 
     Raises:
         SourceError: a line is invalid, or a picture is in the lists of two splits.
     """
     del run
-    splits: dict[str, str] = {}
+    splits_by_name: dict[str, str] = {}
     # The first list of each split, for messages: a path for each picture would take memory.
-    first_paths: dict[str, str] = {}
+    first_paths_by_split: dict[str, str] = {}
     for path, split_of_list in files:
         for place, text in read_text_lines(path):
             name, *other_cells = _SEPARATOR.split(text)
@@ -95,10 +95,11 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
                     f"{path} line {place.line}: not a picture with its split, 0, 1 or 2: {text[:80]!r}. Fix it."
                 )
             name = _find_stem(name)
-            first_split = splits.setdefault(name, split)
+            first_split = splits_by_name.setdefault(name, split)
             if first_split != split:
                 raise SourceError(
-                    f"{path} line {place.line}: {name!r} is in {first_paths[first_split]}, too. Remove it from one of the two."
+                    f"{path} line {place.line}: {name!r} is in {first_paths_by_split[first_split]}, too. Remove it from one of the"
+                    " two."
                 )
-            first_paths.setdefault(split, path)
-    return splits
+            first_paths_by_split.setdefault(split, path)
+    return splits_by_name

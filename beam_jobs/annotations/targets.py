@@ -35,7 +35,7 @@ class TargetsForm(AnnotationForm):
         return (self.path,)
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the folder."""
+        """Return the folder, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:

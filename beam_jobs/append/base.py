@@ -121,33 +121,34 @@ class Base:
             are_integers: whether they are whole numbers that are the labels themselves.
 
         Raises:
-            OutputError: labels of existing records would have to change.
+            OutputError: labels of existing records would have to change, or only one of the two has whole numbers as classes.
             SourceError: a new label is so large that almost all classes would be empty.
         """
-        old = self.labels or ()
+        old_names = self.labels or ()
         if self.labels_file is not None:
-            if labels.names[: len(old)] != old:
+            if labels.names[: len(old_names)] != old_names:
                 raise OutputError(
-                    f"--append: --labels {self.labels_file} does not begin with the {count_text(len(old), 'class', 'classes')} of"
+                    f"--append: --labels {self.labels_file} does not begin with the"
+                    f" {count_text(len(old_names), 'class', 'classes')} of"
                     f" {self.output}, in their order, which its records are numbered by. Add new names after them."
                 )
             return labels
-        # A set: there may be many classes.
-        old_names = set(old)
-        names = (*old, *(name for name in labels.names if name not in old_names))
+        # Fast to search: there may be many classes.
+        old_name_set = set(old_names)
+        names = (*old_names, *(name for name in labels.names if name not in old_name_set))
         text_name = next((name for name in labels.names if not is_integer_label(name)), None)
-        if text_name is not None and old and old == _list_numbers(len(old)):
+        if text_name is not None and old_names and old_names == _list_integer_labels(len(old_names)):
             raise OutputError(
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
                 f" class {text_name!r}. Write its number, or name another folder."
             )
-        if are_integers and names != _list_numbers(len(names)):
+        if are_integers and names != _list_integer_labels(len(names)):
             raise OutputError(
                 f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
-                f" have names, such as {old[0]!r}. Write names, or name another folder."
+                f" have names, such as {old_names[0]!r}. Write names, or name another folder."
             )
         if are_integers:
-            check_classes(len(names) - 1, len(old), f"--append to {self.output}")
+            check_classes(len(names) - 1, len(old_names), f"--append to {self.output}")
         return Labels(names)
 
     def merge(self, added: Manifest) -> Manifest:
@@ -241,7 +242,8 @@ def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptio
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
 
 
-def _list_numbers(count: int) -> tuple[str, ...]:
+def _list_integer_labels(count: int) -> tuple[str, ...]:
+    """Return the class names "0", "1" and so on, which are the labels themselves."""
     return tuple(map(str, range(count)))
 
 

@@ -54,6 +54,7 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
     for pack, pack_digests in zip(packs, digests, strict=True):
         descriptions = np.array([_hash_description(*texts) for texts in pack.entry_texts()], np.uint64)
         rows = words[first : first + len(pack.keys)]
+        # An entry begins with the first half of the key's digest.
         rows[:, 0] = pack_digests[:, 0]
         rows[:, 1] = _hash_states(descriptions, pack.sizes.astype(np.uint64))
         first += len(rows)
@@ -113,7 +114,8 @@ def find_single_standings(sought: npt.NDArray[np.uint64], stored: npt.NDArray[np
         stored: second words of the dataset's entries of the same keys, uint64 [n].
     """
     kind_mask = np.uint64(_LAST_BYTE)
-    is_same, is_record = (sought | kind_mask) == (stored | kind_mask), (stored & kind_mask) == RECORD[0]
+    is_same = (sought | kind_mask) == (stored | kind_mask)
+    is_record = (stored & kind_mask) == RECORD[0]
     standing_if_same = np.where(is_record, Standing.RECORD, Standing.REJECTED)
     standing_if_changed = np.where(is_record, Standing.CHANGED, Standing.NEW)
     return np.where(is_same, standing_if_same, standing_if_changed).astype(np.uint8)

@@ -53,12 +53,14 @@ _FETCHED_BUCKETS = 1 << 9
 # Buckets that are searched at a time: 8 MB.
 _SEARCHED_BUCKETS = 1 << 12
 # Rejected inputs whose entries are added at a time: 1 MB.
-_LINES = 1 << 16
+_REJECTS_PER_PART = 1 << 16
 _KEYS_SUFFIX = ".keys"
 # Approximate bytes of a line about a rejected input.
 _LINE_BYTES = 200
-# Entries that are sorted at a time (16 MB), and the most temporary files that hold the other entries meanwhile.
-_SORTED_ENTRIES, _MAX_FILES = 1 << 20, 256
+# Entries that are sorted at a time: 16 MB.
+_SORTED_ENTRIES = 1 << 20
+# Most temporary files that hold entries until they are sorted.
+_MAX_FILES = 256
 # Files of keys that are read at the same time, since each request to an object store is slow.
 _READERS = 16
 # Locks of groups of buckets: one thread fetches a group, while others fetch other groups.
@@ -105,18 +107,18 @@ def write_entries(
     Raises:
         StorageError: the file could not be written.
     """
-    bits = max(1, _count_bits(expected_count, max_bucket_entries))
-    file_bits = min(_count_bits(expected_count, entries_per_sort), _MAX_FILES.bit_length() - 1)
-    counts = np.zeros(1 << bits, np.int64)
+    bucket_bits = max(1, _count_index_bits(expected_count, max_bucket_entries))
+    file_bits = min(_count_index_bits(expected_count, entries_per_sort), _MAX_FILES.bit_length() - 1)
+    bucket_counts = np.zeros(1 << bucket_bits, np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(1 << file_bits)]
         for entries in parts:
             keys = split_words(entries)[:, 0]
-            np.add.at(counts, _take_first_bits(keys, bits), 1)
+            np.add.at(bucket_counts, _take_first_bits(keys, bucket_bits), 1)
             _write_to_files(entries, _take_first_bits(keys, file_bits), files)
-        firsts = np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER)
+        firsts = np.concatenate([[0], np.cumsum(bucket_counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as output:
-            output.write(np.array([len(counts)], _NUMBER).tobytes() + firsts.tobytes())
+            output.write(np.array([len(bucket_counts)], _NUMBER).tobytes() + firsts.tobytes())
             # A file has all keys with the same first bits, so the files, each sorted, are in order.
             for file in files:
                 file.seek(0)
@@ -154,15 +156,15 @@ class EntryFile:
         )
         # Offset of the first entry in the file.
         self._start = number_bytes + index_bytes
-        # The number of buckets is a power of 2: the first bits of a key are the number of its bucket.
-        self._bits = bucket_count.bit_length() - 1
+        # The number of buckets is a power of 2: the first bits of a key are the index of its bucket.
+        self._bucket_bits = bucket_count.bit_length() - 1
         # Whether `_file` is a local copy of an object, into which `_fetch_groups` writes the buckets that are needed.
         self._is_copy = is_remote(path)
         with translate_errors("read", path):
             self._file = _open_unlinked_file(self) if self._is_copy else os.open(local_path(path), os.O_RDONLY)
         if not self._is_copy:
-            # Objects in a store are always whole; a local file may have been truncated.
             weakref.finalize(self, os.close, self._file)
+            # Objects in a store are always whole; a local file may have been truncated.
             expected_size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
             with translate_errors("read", path):
                 size = os.fstat(self._file).st_size
@@ -170,6 +172,7 @@ class EntryFile:
                 raise StorageError(
                     f"{path} could not be read: truncated (got {size} bytes, expected {expected_size}). Start the append again."
                 )
+        # Indices of the groups that the local copy has.
         self._fetched_groups: set[int] = set()
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
@@ -185,7 +188,7 @@ class EntryFile:
     def look_up_standings(
         self, words: npt.NDArray[np.uint64], is_error: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.uint8]:
-        """Return the standings of inputs by their entries: uint8 [n], numbers of `Standing`.
+        """Return the standing of each input, which its entry identifies: uint8 [n], values of `Standing`.
 
         Args:
             words: uint64 [n, 2]: the entries as numbers, see `make_lookup_words`.
@@ -193,15 +196,17 @@ class EntryFile:
         """
         standings = np.full(len(words), Standing.NEW, np.uint8)
         order = np.argsort(words[:, 0], kind="stable")
-        buckets, starts = np.unique(_take_first_bits(words[order, 0], self._bits), return_index=True)
+        buckets, row_begins = np.unique(_take_first_bits(words[order, 0], self._bucket_bits), return_index=True)
+        # The inputs of `buckets[i]` are the rows `order[row_begins[i] : row_begins[i + 1]]`.
+        row_begins = np.append(row_begins, len(order))
         if self._is_copy:
             self._fetch_groups(np.unique(buckets // self._buckets_per_fetch).tolist())
-        for first_bucket in range(0, len(buckets), self._buckets_per_search):
-            stop_bucket = first_bucket + self._buckets_per_search
-            # The inputs whose keys belong to these buckets.
-            rows = order[starts[first_bucket] : starts[stop_bucket] if stop_bucket < len(starts) else None]
-            entries = split_words(self._read_buckets(buckets[first_bucket:stop_bucket]))
+        for first in range(0, len(buckets), self._buckets_per_search):
+            stop = min(first + self._buckets_per_search, len(buckets))
+            rows = order[row_begins[first] : row_begins[stop]]
+            entries = split_words(self._read_buckets(buckets[first:stop]))
             entry_keys, input_keys = entries[:, 0], words[rows, 0]
+            # The entries with the key of `rows[i]` are `entries[begins[i] : ends[i]]`, since entries are sorted.
             begins, ends = (np.searchsorted(entry_keys, input_keys, side) for side in ("left", "right"))
             has_single = (ends - begins == 1) & ~is_error[rows]
             standings[rows[has_single]] = find_single_standings(
@@ -209,20 +214,23 @@ class EntryFile:
             )
             # Errors, and keys with several entries (such as a record and an earlier reject), are few.
             for index in np.flatnonzero((begins < ends) & ~has_single).tolist():
-                row, stored = int(rows[index]), entries[begins[index] : ends[index], 1].tolist()
+                row = int(rows[index])
+                stored = entries[begins[index] : ends[index], 1].tolist()
                 standings[row] = find_standing(int(words[row, 1]), stored, is_error=bool(is_error[row]))
         return standings
 
     def _read_buckets(self, buckets: npt.NDArray[np.int64]) -> Entries:
         """Return the entries of ascending buckets; neighbouring buckets are read together."""
-        begins, ends = self._firsts[buckets], self._firsts[buckets + 1]
-        is_first = np.concatenate([[True], begins[1:] != ends[:-1]])
-        # A run ends with the bucket before the next first one, or with the last bucket, to which the roll moves the first's True.
-        runs = zip(begins[is_first].tolist(), ends[np.roll(is_first, -1)].tolist(), strict=True)
+        firsts, stops = self._firsts[buckets], self._firsts[buckets + 1]
+        # Whether entries of other buckets lie between each bucket and the next one, so that a run ends there.
+        has_gap = stops[:-1] != firsts[1:]
+        run_firsts = firsts[np.concatenate([[True], has_gap])].tolist()
+        run_stops = stops[np.concatenate([has_gap, [True]])].tolist()
+        runs = zip(run_firsts, run_stops, strict=True)
         return np.frombuffer(b"".join(self._read_run(first, stop) for first, stop in runs if first < stop), ENTRY)
 
     def _read_run(self, first_entry: int, stop_entry: int) -> bytes:
-        """Read the entries [first_entry, stop_entry); StorageError if the file ends before `stop_entry`."""
+        """Return the bytes of the entries [first_entry, stop_entry); StorageError if the file ends before `stop_entry`."""
         offset, size = self._start + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
             data = os.pread(self._file, size, offset)
@@ -233,16 +241,18 @@ class EntryFile:
             )
         return data
 
-    def _fetch_groups(self, groups: Sequence[int]) -> None:
+    def _fetch_groups(self, group_indices: Sequence[int]) -> None:
         """Fetch the groups of buckets that the local copy of a store's file lacks, many at the same time."""
-        for_each(self._path, self._fetch_group, [group for group in groups if group not in self._fetched_groups])
+        missing_indices = [index for index in group_indices if index not in self._fetched_groups]
+        for_each(self._path, self._fetch_group, missing_indices)
 
     def _fetch_group(self, group_index: int) -> None:
         """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has done so."""
-        # The last group may have fewer buckets, and ends with the last entry of `_firsts`, the number of all entries.
-        begin, end = group_index * self._buckets_per_fetch, (group_index + 1) * self._buckets_per_fetch
-        first, stop = int(self._firsts[begin]), int(self._firsts[min(end, len(self._firsts) - 1)])
-        offset, length = self._start + first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES
+        first_bucket = group_index * self._buckets_per_fetch
+        # The last group may have fewer buckets. The last item of `_firsts` is the number of all entries.
+        stop_bucket = min(first_bucket + self._buckets_per_fetch, len(self._firsts) - 1)
+        first_entry, stop_entry = int(self._firsts[first_bucket]), int(self._firsts[stop_bucket])
+        offset, length = self._start + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
         with self._locks[group_index % len(self._locks)]:
             if group_index not in self._fetched_groups:
                 os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)
@@ -266,24 +276,24 @@ def _open_unlinked_file(owner: EntryFile) -> int:
     return descriptor
 
 
-def _count_bits(entry_count: int, max_group_entries: int) -> int:
-    """Return how many bits the number of a group of entries has, if a group has at most `max_group_entries` on average."""
+def _count_index_bits(entry_count: int, max_group_entries: int) -> int:
+    """Return how many bits the index of a group of entries needs, if a group has at most `max_group_entries` on average."""
     # Rounded up.
     group_count = -(-entry_count // max_group_entries)
-    # If there are no entries, the largest number would be -1; no bits are needed then.
+    # If there are no entries, the largest index would be -1; no bits are needed then.
     return max(0, group_count - 1).bit_length()
 
 
 def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
-    """Return the first bits of each key, which are the number of its bucket or file: int64 [n]."""
+    """Return the first bits of each key, which are the index of its bucket or file: int64 [n]."""
     # numpy cannot shift by all 64 bits.
     return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
 
 
-def _write_to_files(entries: Entries, file_of_entry: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
-    """Write each entry into one of the files, by the file's index."""
-    order = np.argsort(file_of_entry, kind="stable")
-    ends = np.cumsum(np.bincount(file_of_entry, minlength=len(files)))
+def _write_to_files(entries: Entries, file_indices: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
+    """Write each entry into one of the files; `file_indices` has the file's index for each entry: int64 [n]."""
+    order = np.argsort(file_indices, kind="stable")
+    ends = np.cumsum(np.bincount(file_indices, minlength=len(files)))
     for file, (begin, end) in zip(files, itertools.pairwise([0, *ends.tolist()]), strict=True):
         if begin < end:
             file.write(entries[order[begin:end]].tobytes())
@@ -297,22 +307,24 @@ def _read_entries(dataset: Dataset) -> Iterator[Entries]:
         while batch := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_read_shard_entries, dataset), batch)
     rejected_entries = _read_rejected_entries(dataset)
-    while batch_of_rejects := list(itertools.islice(rejected_entries, _LINES)):
+    while batch_of_rejects := list(itertools.islice(rejected_entries, _REJECTS_PER_PART)):
         yield np.array(batch_of_rejects, ENTRY)
 
 
 def _estimate_entry_count(dataset: Dataset) -> int:
     """Estimate a dataset's number of entries from the sizes of its files."""
     storage = storage_for(dataset.path)
-    folders = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
-    entries = {name: [] if storage.stat(folder) is None else storage.list(folder) for name, folder in folders.items()}
-    key_file_bytes = sum(entry.size for entry in entries[INDEX_FOLDER] if entry.name.endswith(_KEYS_SUFFIX))
-    reject_file_bytes = sum(entry.size for entry in entries[REJECTS_FOLDER] if entry.name in dataset.manifest.rejects)
+    paths = {name: storage.join(dataset.path, name) for name in (INDEX_FOLDER, REJECTS_FOLDER)}
+    files_by_folder = {name: [] if storage.stat(path) is None else storage.list(path) for name, path in paths.items()}
+    key_file_bytes = sum(file.size for file in files_by_folder[INDEX_FOLDER] if file.name.endswith(_KEYS_SUFFIX))
+    reject_file_bytes = sum(
+        file.size for file in files_by_folder[REJECTS_FOLDER] if file.name in dataset.manifest.rejects
+    )
     return key_file_bytes // ENTRY_BYTES + reject_file_bytes // _LINE_BYTES
 
 
 def _read_shard_entries(dataset: Dataset, shard: Shard) -> Entries:
-    """Read the entries of a shard's inputs.
+    """Return the entries of a shard's inputs.
 
     Raises:
         OutputError: the shard's file of keys is missing.

@@ -1,4 +1,4 @@
-"""A source of those inputs of another source that a dataset does not have yet."""
+"""A source of the new inputs of another source: a dataset does not have them yet."""
 
 from __future__ import annotations
 
@@ -115,18 +115,19 @@ class NewInputs(Source):
         """
         # References and rejections, in the order of the listing: the source appends the rejections itself.
         batch: list[Reference | BadRecordError] = []
-        size = 0
+        held_bytes = 0
         for reference in list_references(self.source, unit[1], ignored, batch.append):
             batch.append(reference)
-            size += len(reference.data)
-            if len(batch) >= _MAX_HELD_INPUTS or size >= _MAX_HELD_BYTES:
+            held_bytes += len(reference.data)
+            if len(batch) >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
                 yield from self._select_references(batch, reject)
+                # The source goes on to append rejections to this list.
                 batch.clear()
-                size = 0
+                held_bytes = 0
         yield from self._select_references(batch, reject)
 
     def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
-        """Yield new references, reject new errors, and count inputs that have a record; SourceError if an input has changed."""
+        """Yield new references, pass on new rejections, and count inputs with a record; SourceError if an input has changed."""
         stored_count = 0
         for listed_input, standing in zip(inputs, open_entry_file(self.path).find_standings(inputs), strict=True):
             if standing is Standing.NEW and isinstance(listed_input, BadRecordError):
@@ -139,6 +140,7 @@ class NewInputs(Source):
         Metrics.counter("tpudata", _STORED_COUNTER).inc(stored_count)
 
     def _make_change_error(self, reference: Reference) -> SourceError:
+        """Return the error of an input that has a record in the dataset and has changed since."""
         return SourceError(
             f"{reference.origin}: {self.base.output} has a record of {reference.key!r} already, and its size, class,"
             " split or columns have changed since. --append changes no record: restore the old input, give the new one another"
@@ -160,16 +162,16 @@ class NewPacks(NewInputs, PackSource):
     ) -> Iterator[ListedPack]:
         """Yield packs of the new inputs of a unit, and pass on the rejections that the dataset does not list."""
         batch: list[ListedPack | BadRecordError] = []
-        count = size = 0
+        held_inputs = held_bytes = 0
         for pack in self.source.packs(unit[1], ignored, batch.append):
             batch.append(pack)
-            count += len(pack.digests)
-            size += pack.held_bytes
-            if count >= _MAX_HELD_INPUTS or size >= _MAX_HELD_BYTES:
+            held_inputs += len(pack.digests)
+            held_bytes += pack.held_bytes
+            if held_inputs >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
                 yield from self._select_packs(batch, reject)
                 # The source goes on to append rejections to this list.
                 batch.clear()
-                count = size = 0
+                held_inputs = held_bytes = 0
         yield from self._select_packs(batch, reject)
 
     def references(
@@ -179,23 +181,23 @@ class NewPacks(NewInputs, PackSource):
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_packs(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        """Yield packs of the new inputs, in the order of `inputs`, and reject new errors.
+        """Yield packs of the new inputs, in the order of `inputs`, pass on new rejections, and count inputs with a record.
 
         Raises:
             SourceError: an input has changed since the dataset was written.
         """
-        # For each pack or rejected input, the entries to look up, as uint64 [rows, 2].
-        words = [
+        # The entries of each pack or rejected input, as numbers: uint64 [n, 2].
+        words_by_input = [
             make_lookup_words([listed_input])
             if isinstance(listed_input, BadRecordError)
             else split_words(make_entries([listed_input.pack], [listed_input.digests]))
             for listed_input in inputs
         ]
-        if not words:
+        if not words_by_input:
             return
-        lengths = list(map(len, words))
+        lengths = list(map(len, words_by_input))
         is_error = np.repeat([isinstance(listed_input, BadRecordError) for listed_input in inputs], lengths)
-        all_standings = open_entry_file(self.path).look_up_standings(np.concatenate(words), is_error)
+        all_standings = open_entry_file(self.path).look_up_standings(np.concatenate(words_by_input), is_error)
         stored_count = 0
         for listed_input, standings in zip(inputs, np.split(all_standings, np.cumsum(lengths)[:-1]), strict=True):
             new_rows = np.flatnonzero(standings == Standing.NEW)
@@ -243,13 +245,15 @@ def make_new_inputs(source: Source, base: Base, path: str) -> NewInputs:
 
 def _select_new(source: Source, base: Base, path: str) -> NewInputs:
     """Return the new inputs of a source that needs no scan."""
-    return (NewPacks if isinstance(source, PackSource) else NewInputs)(source, base, path)
+    if isinstance(source, PackSource):
+        return NewPacks(source, base, path)
+    return NewInputs(source, base, path)
 
 
 def count_stored_inputs(result: PipelineResult) -> int | None:
     """Return the number of a run's inputs that have a record in the dataset; None if the runner keeps no count."""
     counters = result.metrics().query(MetricsFilter().with_name(_STORED_COUNTER))[MetricResults.COUNTERS]
     counts = [counter_value(counter) for counter in counters]
-    numbers = [count for count in counts if count is not None]
+    reported_counts = [count for count in counts if count is not None]
     # Some runners list a counter without its value, so that the sum is unknown.
-    return sum(numbers) if counts and len(numbers) == len(counts) else None
+    return sum(reported_counts) if counts and len(reported_counts) == len(counts) else None

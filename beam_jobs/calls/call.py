@@ -37,7 +37,7 @@ class CommandModule(Protocol):
         """Return the parser of its flags."""
 
     def prepare(self, flags: argparse.Namespace, beam_options: PipelineOptions) -> AbstractContextManager[Conversion]:
-        """Yield the conversion that flags describe."""
+        """Return a context with the conversion that flags describe."""
 
 
 def call_job(
@@ -109,5 +109,5 @@ def _make_plan(conversion: Conversion, draws_bar: bool) -> ConversionPlan:
         name: PlannedSplit(split.record_count, split.shard_count, split.estimated_bytes)
         for name, split in plan.splits.items()
     }
-    text = format_plan(plan, conversion.input_noun, has_duplicates=conversion.omit_duplicates is not None)
+    text = format_plan(plan, conversion.input_noun, includes_duplicates=conversion.omit_duplicates is not None)
     return ConversionPlan(splits, plan.input_count, plan.bytes, plan.warnings, text)

@@ -1,6 +1,6 @@
 """Keywords of a function as the words of a command line, and messages of the command in terms of the function.
 
-So a function checks its keywords by the rules of its command's flags.
+A function thus checks its keywords with the rules of its command's flags.
 """
 
 from __future__ import annotations

@@ -170,13 +170,19 @@ def reshard(
 
 
 def _call(
-    name: str, kind: str, paths: Sequence[str], keywords: type, options: Mapping[str, Any], dry_run: bool, detach: bool
+    name: str,
+    module_name: str,
+    paths: Sequence[str],
+    keywords: type,
+    options: Mapping[str, Any],
+    dry_run: bool,
+    detach: bool,
 ) -> Outcome:
     """Run or plan a conversion without Beam's log handler; see `convert_images`.
 
     Args:
         name: name of the function, in `tpudata`.
-        kind: name of the command's module, in `beam_jobs`.
+        module_name: name of the command's module, in `beam_jobs`.
         paths: the input and the output as words of the command line.
         keywords: type of the function's options.
         options: options of the function by name, without `dry_run` and `detach`.
@@ -190,7 +196,7 @@ def _call(
     with without_beam_handler:
         try:
             call = importlib.import_module("beam_jobs.calls.call")
-            job = importlib.import_module(f"beam_jobs.{kind}")
+            job = importlib.import_module(f"beam_jobs.{module_name}")
         except ModuleNotFoundError as error:
             if str(error.name).partition(".")[0] != "apache_beam":
                 raise

@@ -11,7 +11,7 @@ from tpudata.json_values import parse_input_json
 from tpudata.storage import storage_for
 from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 
-_CONFIG, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
+_CONFIG_NAME, _TEMPLATE_NAME = "tokenizer_config.json", "chat_template.jinja"
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # Far more than any template or config has. Without this limit, another file would be read to memory whole.
 _MAX_BYTES = 1 << 24
@@ -24,14 +24,14 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
 
     Args:
         path: path of a Jinja source or of a tokenizer_config.json; None searches next to the tokenizer's file.
-        tokenizer: the tokenizer; a tokenizer_config.json next to its file names the special tokens.
+        tokenizer: the tokenizer; a tokenizer_config.json next to its file names the special tokens, unless `path` is such a file.
 
     Raises:
         SourceError: a file is missing or damaged.
         UsageError: there is no template, or it is not Jinja.
         MissingExtraError: the package jinja2 is not installed.
     """
-    config = _read_config(_join_sibling(tokenizer.path, _CONFIG))
+    config = _read_config(_join_sibling(tokenizer.path, _CONFIG_NAME))
     if path is not None:
         text = _read_text(path)
         if text is None:
@@ -43,7 +43,7 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
         else:
             source = text
     else:
-        source = _read_text(_join_sibling(tokenizer.path, _TEMPLATE)) or _find_template_source(config)
+        source = _read_text(_join_sibling(tokenizer.path, _TEMPLATE_NAME)) or _find_template_source(config)
     if not source:
         searched_place = path or f"next to --tokenizer {tokenizer.text}"
         raise UsageError(f"--chat: no chat template (got nothing in {searched_place}). Pass --chat-template FILE")
@@ -52,11 +52,11 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
 
 def _join_sibling(path: str, name: str) -> str:
     """Return the path of a file next to another; an empty string for an empty path, which a built-in tokenizer has."""
-    return path and path[: path.rfind("/") + 1] + name
+    return path[: path.rfind("/") + 1] + name if path else ""
 
 
 def _read_text(path: str) -> str | None:
-    """Return the text of a file; None if it does not exist or `path` is empty, SourceError if it is too large or not UTF-8."""
+    """Return the text of a file; None if `path` is empty or not a file, SourceError if the file is too large or not UTF-8."""
     if not path:
         return None
     storage = storage_for(path)
@@ -72,7 +72,7 @@ def _read_text(path: str) -> str | None:
 
 
 def _read_config(path: str) -> dict[str, Any]:
-    """Return the JSON object of a tokenizer_config.json; empty if the file does not exist or `path` is empty."""
+    """Return the JSON object of a tokenizer_config.json; empty if `path` is empty or not a file."""
     text = _read_text(path)
     return {} if text is None else _parse_config(path, text)
 

@@ -136,7 +136,10 @@ def _unmark(marked: str) -> ChatText:
     """Return a text without the marks of the assistant's parts, and the spans that they enclosed."""
     parts: list[str] = []
     spans: list[tuple[int, int]] = []
-    length = begin = position = 0
+    # Number of characters of `parts`, and where the assistant's current part begins in them.
+    length = begin = 0
+    # End of the last mark in `marked`.
+    position = 0
     for mark in _MARK.finditer(marked):
         parts.append(marked[position : mark.start()])
         length += len(parts[-1])
@@ -189,11 +192,13 @@ def _make_environment() -> Any:
         tags = frozenset({"generation"})
 
         def parse(self, parser: Any) -> Any:
+            """Return the node of the block; Jinja calls this at the block's tag."""
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return jinja2.nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
 
         def _mark(self, caller: Any) -> str:
+            """Return the rendered text of the block between marks; its node calls this."""
             return f"{_BEGIN}{caller()}{_END}"
 
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(

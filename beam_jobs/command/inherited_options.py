@@ -63,8 +63,8 @@ def _read_flag_value(option: Option, entries: Mapping[str, Any]) -> Any:
 def _order_splits(entries: Mapping[str, Any]) -> Any:
     """Return the shares of splits in the order in which they were passed, `split_order`: the manifest's JSON sorts its keys.
 
-    `split_order` is stored only if the order is another. Anything but an object is returned unchanged, for the option's schema to
-    reject.
+    `split_order` is stored only if the two orders differ. Shares that are not an object are returned unchanged, for the option's
+    schema to reject.
 
     Raises:
         ValueError: `split_order` is not a list of the names of the splits.

@@ -45,8 +45,10 @@ def hide_worker_tracebacks() -> Iterator[None]:
     After an error they stay suppressed to the end of a command's process: steps that still run fail when their engine and files
     disappear.
     """
-    stream, hook, logger = sys.stderr, threading.excepthook, logging.getLogger("apache_beam")
+    stream = sys.stderr
     own_stderr = _separate_stderr(stream)
+    hook = threading.excepthook
+    logger = logging.getLogger("apache_beam")
     level = logger.level
 
     def report_other_threads(failure: threading.ExceptHookArgs) -> None:
@@ -70,7 +72,7 @@ def hide_worker_tracebacks() -> Iterator[None]:
 def _separate_stderr(stream: TextIO) -> TextIO:
     """Return a command's stderr with a separate descriptor; in other processes the stream itself.
 
-    Libraries in C write to descriptor 2, so their lines can be dropped without ours.
+    Code that silences libraries in C redirects descriptor 2; the command's own lines must not be lost with theirs.
     """
     if not owns_process() or stream is not sys.__stderr__:
         return stream

@@ -66,11 +66,11 @@ def apply_reader(flags: argparse.Namespace) -> None:
         )
 
 
-def check_reader(reader: str | None, source: Source, where: str) -> None:
-    """Raise UsageError if the reader cannot read the records of a source; `where` is the path of the input, for the message."""
+def check_reader(reader: str | None, source: Source, input_path: str) -> None:
+    """Raise UsageError if the reader of `--for` cannot read the records of a source, with `input_path` in the message."""
     if reader is not None and (source.several_labels or not source.has_classes):
         label_words = "any number of labels" if source.several_labels else "no labels"
-        raise UsageError(f"{where}: --for={reader} reads one label of each image (got {label_words}). Omit --for.")
+        raise UsageError(f"{input_path}: --for={reader} reads one label of each image (got {label_words}). Omit --for.")
 
 
 def _format_value(value: Any) -> str:

@@ -93,6 +93,7 @@ def _reject_shared_flags(parser: OptionParser, beam_words: Sequence[str], *, is_
     """
     for word, next_word in itertools.zip_longest(beam_words, beam_words[1:], fillvalue=""):
         name, equals_sign, value = word.partition("=")
+        # A label of Dataflow is KEY=VALUE, in the same word or in the next one.
         is_meant_for_beam = is_remote and "=" in (value if equals_sign else next_word)
         if name in SHARED_FLAGS and not is_meant_for_beam:
             parser.error(
@@ -158,7 +159,7 @@ def run_conversion(
         conversion: the conversion to run, or to plan in a dry run.
         beam_options: Beam's options, such as the runner.
         run: options of the run; a dry run prints the plan instead.
-        printing: the parts to print.
+        printing: options of what is printed.
 
     Returns:
         The exit code 0.
@@ -170,17 +171,18 @@ def run_conversion(
             printing,
             plan.warnings,
             text=lambda: format_plan(
-                plan, conversion.input_noun, has_duplicates=conversion.omit_duplicates is not None
+                plan, conversion.input_noun, includes_duplicates=conversion.omit_duplicates is not None
             ),
             summary=lambda: summarize_plan(plan),
         )
         return 0
     started = time.monotonic()
-    output, is_terminal, is_quiet = conversion.options.output, sys.stderr.isatty(), printing.quiet
+    output = conversion.options.output
+    is_terminal = sys.stderr.isatty()
     launch = Launch(
         _report,
-        draws_bar=is_terminal and not is_quiet,
-        reports_counters=not (is_terminal or is_quiet),
+        draws_bar=is_terminal and not printing.quiet,
+        reports_counters=not (is_terminal or printing.quiet),
         detach=run.detach,
     )
     if owns_process():
@@ -223,10 +225,10 @@ def _print(
     """Print a result as JSON with --json, only its warnings on stderr with --quiet, otherwise as text.
 
     Args:
-        printing: the parts to print.
+        printing: options of what is printed.
         warnings: the warnings by kind.
         text: returns the result as text; not called with --json or --quiet.
-        summary: returns the JSON object.
+        summary: returns the JSON object; called only with --json.
     """
     if printing.json:
         print(json.dumps(summary(), indent=1))

@@ -10,17 +10,17 @@ from tpudata.console.tables import bytes_text, count_text, table, warning_texts
 from tpudata.format import Manifest, Shard
 from tpudata.format.layout import REJECTS_FOLDER
 
-# Columns of numbers, which are aligned right.
-_NUMBERS = (1, 2, 3, 4)
+# Indices of the columns of numbers, which are aligned right.
+_NUMBER_COLUMNS = (1, 2, 3, 4)
 
 
-def format_plan(plan: Plan, input_noun: str = "file", *, has_duplicates: bool = False) -> str:
+def format_plan(plan: Plan, input_noun: str = "file", *, includes_duplicates: bool = False) -> str:
     """Return the shards of a plan as text, with a line for every split.
 
     Args:
         plan: plan whose shards are described.
         input_noun: the word for an input, such as `"document"`.
-        has_duplicates: whether the plan counts duplicates, which the run will omit.
+        includes_duplicates: whether the plan counts any duplicates, which the run will omit.
     """
     if not plan.splits:
         return "nothing new: 0 records would be added"
@@ -38,8 +38,8 @@ def format_plan(plan: Plan, input_noun: str = "file", *, has_duplicates: bool = 
             )
         )
     first_line = f"{count_text(plan.input_count, input_noun)}, {bytes_text(plan.bytes)}"
-    notes = ["including duplicates: --dedup finds them when it has read all documents"] if has_duplicates else []
-    return "\n".join([first_line, table(rows, right=_NUMBERS), *warning_texts(plan.warnings), *notes])
+    notes = ["including duplicates: --dedup finds them when it has read all documents"] if includes_duplicates else []
+    return "\n".join([first_line, table(rows, right=_NUMBER_COLUMNS), *warning_texts(plan.warnings), *notes])
 
 
 def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: str = "") -> str:
@@ -88,7 +88,7 @@ def _format_splits(splits: Mapping[str, Sequence[Shard]]) -> str:
     for name, shards in splits.items():
         record_count, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
         rows.append((name, count_text(record_count), count_text(len(shards)), bytes_text(size), _format_range(shards)))
-    return table(rows, right=_NUMBERS)
+    return table(rows, right=_NUMBER_COLUMNS)
 
 
 def _format_classes(class_count: int | None) -> str:

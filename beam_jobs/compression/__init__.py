@@ -1,1 +1,1 @@
-"""Compressed files, unpacked in pieces of bounded size."""
+"""Compressed files, decompressed in pieces of bounded size."""

@@ -1,6 +1,6 @@
-"""Decompressors of bounded output: memory holds a piece of it, however large the output of a few bytes of input is.
+"""Decompressors of bounded output: memory holds one piece of the output, however much a few bytes of input decompress to.
 
-Streams are unpacked with the decompressors of zlib, bz2, lzma and zstandard, not with these packages' file objects: `bz2.BZ2File`
+Streams go through the decompressors of zlib, bz2, lzma and zstandard, not through these packages' file objects: `bz2.BZ2File`
 ignores a damaged second stream, and zstandard's `stream_reader` ends without an error in a truncated frame.
 """
 
@@ -18,10 +18,10 @@ import zstandard
 
 from beam_jobs.file_kinds import BZIP2, GZIP, XZ
 
-# Largest piece of output. 2 kB of bzip2 unpack to 3 GB.
+# Largest piece of output. 2 kB of bzip2 decompress to 3 GB.
 PIECE_BYTES = 1 << 20
-# zstandard's decompressor cannot stop within its input, where a block of 4 bytes may unpack to 128 kB: 256 bytes unpack to 8 MB
-# at most.
+# zstandard's decompressor cannot stop within its input, where a block of 4 bytes may decompress to 128 kB: 256 bytes decompress
+# to 8 MB at most.
 _ZSTD_STEP = 1 << 8
 # xz -9 takes 65 MiB; a header may ask for 4 GiB. zstandard itself has a limit of 128 MiB.
 MAX_DICTIONARY_BYTES = 1 << 28
@@ -43,7 +43,7 @@ class Decompressor(Protocol):
     is_finished: bool
     unused: bytes
 
-    def unpack(self, data: bytes) -> Iterator[bytes]:
+    def decompress(self, data: bytes) -> Iterator[bytes]:
         """Yield the output for more input in pieces; exhaust the iterator before the next call and before reading the attributes.
 
         Args:
@@ -59,13 +59,14 @@ class _Zlib:
         self.is_finished = False
         self.unused = b""
 
-    def unpack(self, data: bytes) -> Iterator[bytes]:
+    def decompress(self, data: bytes) -> Iterator[bytes]:
         """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         is_full = True
         # After a full piece there may be more output without any input.
         while is_full or data:
             piece = self._stream.decompress(data, PIECE_BYTES)
-            data, is_full = self._stream.unconsumed_tail, len(piece) == PIECE_BYTES
+            data = self._stream.unconsumed_tail
+            is_full = len(piece) == PIECE_BYTES
             if piece:
                 yield piece
             if self._stream.eof:
@@ -74,14 +75,14 @@ class _Zlib:
 
 
 class _LimitedStream:
-    """A stream of bz2 or lzma."""
+    """A stream of bz2 or lzma, whose decompressors have the same methods."""
 
     def __init__(self, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
         self._stream: Any = stream
         self.is_finished = False
         self.unused = b""
 
-    def unpack(self, data: bytes) -> Iterator[bytes]:
+    def decompress(self, data: bytes) -> Iterator[bytes]:
         """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         while True:
             piece: bytes = self._stream.decompress(data, PIECE_BYTES)
@@ -101,7 +102,7 @@ class _Zstd:
         self.is_finished = False
         self.unused = b""
 
-    def unpack(self, data: bytes) -> Iterator[bytes]:
+    def decompress(self, data: bytes) -> Iterator[bytes]:
         """Yield the decompressed data in pieces of at most 8 MB: zstandard sets no limit, so the input is passed in steps."""
         for start in range(0, len(data), _ZSTD_STEP):
             piece = self._stream.decompress(data[start : start + _ZSTD_STEP])
@@ -113,7 +114,7 @@ class _Zstd:
 
 
 def needs_too_much_memory(error: Exception) -> bool:
-    """Return whether the error of a decompressor says that the stream's dictionary is too large."""
+    """Return whether the error of a decompressor means that the stream's dictionary is too large."""
     return any(words in str(error) for words in ("Memory usage limit", "too much memory", "dictionary is too large"))
 
 
@@ -125,17 +126,19 @@ def decompress(chunks: Iterable[bytes], compression: str) -> Iterator[bytes]:
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        DECOMPRESSION_ERRORS: the file is truncated or damaged, or needs more than 256 MiB (zstd: 128 MiB) to be unpacked.
+        DECOMPRESSION_ERRORS: the file is truncated or damaged, or needs more than 256 MiB (zstd: 128 MiB) of memory.
     """
     stream: Decompressor | None = None
     for chunk in chunks:
         data = _strip_padding(chunk, compression) if stream is None else chunk
         while data:
             stream = stream or _open_stream(compression)
-            yield from stream.unpack(data)
+            yield from stream.decompress(data)
             if not stream.is_finished:
                 break
-            data, stream = _strip_padding(stream.unused, compression), None
+            # What follows the end of a stream begins another one.
+            data = _strip_padding(stream.unused, compression)
+            stream = None
     if stream is not None:
         raise EOFError("it ends too soon")
 
@@ -154,14 +157,14 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
 
     Raises:
         NotImplementedError: the method is not supported.
-        DECOMPRESSION_ERRORS: the member is truncated or damaged, or needs more than 256 MiB to be unpacked.
+        DECOMPRESSION_ERRORS: the member is truncated or damaged, or needs more than 256 MiB of memory.
     """
     stream: Decompressor | None = None
     for chunk in chunks:
         data = chunk
         if stream is None:
             stream, data = _open_member(data, method)
-        yield from stream.unpack(data)
+        yield from stream.decompress(data)
         if stream.is_finished:
             return
     # A stream of LZMA may end with the member, without a mark of its end.
@@ -173,7 +176,7 @@ def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the content of a zlib stream, which MATLAB files have, in pieces; raises DECOMPRESSION_ERRORS as `decompress` does."""
     stream = _Zlib(zlib.MAX_WBITS)
     for chunk in chunks:
-        yield from stream.unpack(chunk)
+        yield from stream.decompress(chunk)
         if stream.is_finished:
             return
     raise EOFError("it ends too soon")
@@ -190,7 +193,7 @@ def _open_stream(compression: str) -> Decompressor:
 
 
 def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
-    """Return the stream of a zip member, and its first bytes without the header that LZMA has.
+    """Return a decompressor for a zip member, and the member's first chunk without the header that LZMA has.
 
     Raises what `decompress_member` raises.
 

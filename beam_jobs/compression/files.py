@@ -1,4 +1,4 @@
-"""Compressed files, unpacked from start to end in pieces of bounded size."""
+"""Compressed files, decompressed from start to end in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
 
 
 def read_compression(path: str) -> str:
-    """Return the compression of a file, by its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
+    """Return the compression of a file, from its first bytes: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string."""
     return find_compression(storage_for(path).read_range(path, 0, _MAGIC_BYTES))
 
 
 def read_head(path: str, length: int) -> bytes:
-    """Return the first bytes of a file, unpacked if it is compressed."""
+    """Return the first bytes of a file, decompressed if it is compressed."""
     # At least the bytes that show a compression.
     head = storage_for(path).read_range(path, 0, max(length, _MAGIC_BYTES))
     compression = find_compression(head)
@@ -46,31 +46,33 @@ def strip_compression(name: str) -> str:
 
 @contextlib.contextmanager
 def open_decompressed(path: str, compression: str) -> Iterator[BinaryIO]:
-    """Yield a compressed file that is unpacked as it is read; it seeks forward only.
+    """Yield a compressed file that is decompressed as it is read; it seeks forward only.
 
     Args:
         path: path of the file.
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        CorruptionError: from any read inside the context: the file is truncated or damaged. Its offset counts unpacked bytes.
+        CorruptionError: from any read inside the context: the file is truncated or damaged. Its offset counts decompressed bytes.
     """
     with contextlib.closing(_DecompressedFile(path, compression)) as raw:
         yield cast(BinaryIO, io.BufferedReader(raw, _BUFFER_BYTES))
 
 
 def decompress_file(path: str, compression: str) -> Iterator[bytes]:
-    """Yield the content of a compressed file, which may consist of several streams, in chunks of 4 to 12 MiB; the last may be less.
+    """Yield the content of a compressed file, which may have several streams, in chunks of 4 to 12 MiB; the last may be smaller.
 
     Args:
         path: path of the file.
         compression: `"gzip"`, `"bzip2"`, `"zstd"` or `"xz"`.
 
     Raises:
-        CorruptionError: the file is truncated or damaged; its offset counts unpacked bytes.
+        CorruptionError: the file is truncated or damaged; its offset counts decompressed bytes.
     """
-    offset = size = 0
+    # Offset in the content, and the pieces that follow it with their size.
+    offset = 0
     pieces: list[bytes] = []
+    size = 0
     with storage_for(path).open(path) as file:
         compressed_chunks = iter(functools.partial(file.read, _READ_BYTES), b"")
         try:
@@ -79,7 +81,9 @@ def decompress_file(path: str, compression: str) -> Iterator[bytes]:
                 size += len(piece)
                 if size >= CHUNK_BYTES:
                     yield b"".join(pieces)
-                    offset, pieces, size = offset + size, [], 0
+                    offset += size
+                    pieces = []
+                    size = 0
         except DECOMPRESSION_ERRORS as error:
             problem = "needs too much memory to be unpacked" if needs_too_much_memory(error) else "is cut or damaged"
             raise CorruptionError(
@@ -113,15 +117,16 @@ class _DecompressedFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the offset in the unpacked content."""
+        """Return the offset in the decompressed content."""
         return self._offset
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Skip to an offset from the start, or to the end if that comes first; return the offset that is reached."""
         if whence != io.SEEK_SET or offset < self._offset:
             raise io.UnsupportedOperation(f"seek({offset}, {whence}) in a compressed file at {self._offset}")
-        while self._offset < offset and self._take(offset - self._offset):
-            pass
+        while self._offset < offset:
+            if not self._take(offset - self._offset):
+                break
         return self._offset
 
     def readinto(self, buffer: Any) -> int:
@@ -131,7 +136,7 @@ class _DecompressedFile(io.RawIOBase):
         return len(data)
 
     def _take(self, length: int) -> bytes:
-        """Return the next bytes, at least one and at most `length`; empty at the end."""
+        """Move past the next bytes and return them, at least one and at most `length`; empty at the end."""
         while self._position == len(self._chunk):
             chunk = next(self._chunks, None)
             if chunk is None:
@@ -144,5 +149,6 @@ class _DecompressedFile(io.RawIOBase):
 
     def close(self) -> None:
         """Close the file."""
+        # Ends `decompress_file`, which closes the compressed file.
         self._chunks.close()  # type: ignore[attr-defined]
         super().close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from beam_jobs.examples.schema import make_signature
-from beam_jobs.feature_values.values import fit, infer
+from beam_jobs.feature_values.values import fit_feature, infer_feature
 from beam_jobs.references.labels import Labels, is_utf8
 from tpudata.error_text.values import format_value
 from tpudata.errors import BadRecordError, FeatureError, UsageError
@@ -79,9 +79,9 @@ class ExampleRules:
                 values[name] = default
         if self.classes is not None:
             values[self.label] = self._resolve_label(values, origin)
-        # By name: the feature, and the value to encode.
+        # `pairs` has (feature, value to encode) by name.
         if self.schema is None:
-            pairs = {name: infer(name, value) for name, value in values.items()}
+            pairs = {name: infer_feature(name, value) for name, value in values.items()}
         else:
             schema_features = {feature.name: feature for feature in self.schema}
             unmatched_names = sorted(schema_features.keys() ^ values.keys())
@@ -93,7 +93,7 @@ class ExampleRules:
                 raise FeatureError(
                     f"Feature {name!r}: it {problem}. Give every example the features of the schema, or pass defaults=."
                 )
-            pairs = {name: fit(schema_features[name], value) for name, value in values.items()}
+            pairs = {name: fit_feature(schema_features[name], value) for name, value in values.items()}
         # A schema that was passed has the number of classes already.
         if self.classes is not None and self.schema is None:
             label_feature, label = pairs[self.label]
@@ -111,9 +111,9 @@ class ExampleRules:
                 if name == self.label and self.classes is not None:
                     self._resolve_label({name: value}, "defaults")
                 elif schema_features is None:
-                    infer(name, value)
+                    infer_feature(name, value)
                 elif name in schema_features:
-                    fit(schema_features[name], value)
+                    fit_feature(schema_features[name], value)
                 else:
                     raise FeatureError(f"Feature {name!r}: it is not in the schema. Omit it.")
             except BadRecordError as error:
@@ -122,7 +122,7 @@ class ExampleRules:
                 raise UsageError(f"defaults: {error}") from None
 
     def _resolve_label(self, values: dict[str, Any], origin: str) -> int:
-        """Return the number of an example's class from the feature `label`, which holds the class's name or number.
+        """Return the number of an example's class from the feature `self.label`, which holds the class's name or number.
 
         Raises:
             BadRecordError: the feature is missing, or the class is unknown.

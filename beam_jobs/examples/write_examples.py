@@ -59,8 +59,8 @@ _INPUT = "beam://PCollection"
 class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     """Transform that writes a bounded PCollection of examples as a dataset: shards, index, schema, TFDS metadata and manifest.
 
-    An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its place
-    in the shuffled order, so the same examples give the same bytes in every shard, in any order and with any number of
+    An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its
+    position in the shuffled order, so the same examples give the same bytes in every shard, in any order and with any number of
     workers. Without a key, the content of an example is its key: equal examples are neighbours in the same split, and all are kept.
     With keys, two examples of one key are an error.
 
@@ -186,7 +186,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
         # Mapped to themselves: Beam's BundleBasedDirectRunner (2.77) confuses outputs of a step if one of them is a side input.
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
-        plan = tally | "Plan" >> beam.Map(apply_limits(limits, _make_plan), schemas, options, converter, labels, claim)
+        plan = tally | "Plan" >> beam.Map(
+            apply_limits(limits, _plan_and_clear_output), schemas, options, converter, labels, claim
+        )
         spec = DatasetSpec(
             options,
             converter,
@@ -212,7 +214,7 @@ def _take_claim(output: str, claim: Claim) -> Claim:
     return claim
 
 
-def _make_plan(
+def _plan_and_clear_output(
     tally: Tally,
     summaries: list[ExampleSummary],
     options: ConvertOptions,
@@ -220,7 +222,7 @@ def _make_plan(
     labels: Labels,
     claim: Claim,
 ) -> Plan:
-    """Return the plan of the shards, and remove the dataset that is overwritten.
+    """Return the plan of the shards, and remove the dataset in the output if it is overwritten.
 
     Checks the examples first, so that their errors come before the removal. A runner may repeat this step: then the old dataset is
     gone, and shards of the plan may exist.
@@ -235,6 +237,9 @@ def _make_plan(
 
     Raises:
         SourceError: there are no examples.
+        FeatureError: the features of all examples make no schema.
+        UsageError: there are too few examples for the requested shards.
+        OutputError: the output has files that the run must not replace, or another run has claimed it.
     """
     try:
         check_claim(options.output, claim)
@@ -306,23 +311,23 @@ def _parse_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
     """Check the schema that was passed, and return it with the label's number of classes; UsageError if it is invalid."""
-    schema = {}
     if not isinstance(features, Iterable):
         raise UsageError(f"features: not a sequence of tpudata.format.Feature (got {features!r})")
+    features_by_name = {}
     for feature in features:
         if not isinstance(feature, Feature):
             raise UsageError(f"features: not a tpudata.format.Feature (got {type(feature).__name__})")
-        if feature.name in schema:
+        if feature.name in features_by_name:
             raise UsageError(f"features: {feature.name!r} appears twice. Remove one")
-        schema[feature.name] = feature
-    if not schema:
+        features_by_name[feature.name] = feature
+    if not features_by_name:
         raise UsageError("features is empty. Omit it to infer the features")
     if classes is not None:
         label_feature = Feature(label, "int64", "int64", num_classes=len(classes))
-        if schema.get(label) not in (label_feature, Feature(label, "int64", "int64")):
+        if features_by_name.get(label) not in (label_feature, Feature(label, "int64", "int64")):
             raise UsageError(
                 f"features: {label!r} is not an int64 label of {count_text(len(classes), 'class', 'classes')}, as labels= has."
                 " Omit it"
             )
-        schema[label] = label_feature
-    return tuple(schema.values())
+        features_by_name[label] = label_feature
+    return tuple(features_by_name.values())

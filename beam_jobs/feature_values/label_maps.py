@@ -38,7 +38,8 @@ def encode_label_map(feature: Feature, value: Any) -> tuple[bytes, tuple[int, in
         # Readers decode any grey PNG of the dtype's bits to its classes; other PNGs are encoded again.
         keeps_bytes = png_kind(value) == (MAP_BITS[feature.dtype], GREY)
     else:
-        classes, keeps_bytes = _read_integers(feature, value), False
+        classes = _read_integers(feature, value)
+        keeps_bytes = False
     if classes.size == 0 or int(classes.min()) < 0 or int(classes.max()) > np.iinfo(feature.dtype).max:
         got = f"classes {classes.min()} to {classes.max()}" if classes.size else f"shape {classes.shape}"
         raise FeatureError(

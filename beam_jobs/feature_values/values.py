@@ -46,7 +46,7 @@ _CHANNELS = (1, 3, 4)
 _ALLOWED = "bytes, str, int, bool, float, sequences of one of them, and numpy arrays"
 
 
-def infer(name: str, value: Any) -> tuple[Feature, Any]:
+def infer_feature(name: str, value: Any) -> tuple[Feature, Any]:
     """Return the feature of a value without a schema, and the value for `encode_example`.
 
     Raises:
@@ -62,19 +62,19 @@ def infer(name: str, value: Any) -> tuple[Feature, Any]:
     if isinstance(value, (bytes, str, int, float)):
         if isinstance(value, float):
             _check_float32_holds(name, np.asarray(value))
-        return _infer_feature(name, type(value), ()), value
+        return _make_feature(name, type(value), ()), value
     if not isinstance(value, Sequence):
         raise FeatureError(f"Feature {name!r}: unsupported type (got {type(value).__name__}, expected {_ALLOWED}).")
     types = {type(element) for element in value}
     # An empty list has no type; it counts as bytes until another record has values.
     element_type = types.pop() if len(types) == 1 else _find_common_type(types)
-    feature = _infer_feature(name, element_type, (len(value),))
+    feature = _make_feature(name, element_type, (len(value),))
     if feature.kind == "float":
         _check_float32_holds(name, np.asarray(value, np.float64))
     return feature, value
 
 
-def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
+def fit_feature(feature: Feature, value: Any) -> tuple[Feature, Any]:
     """Return a feature of the schema with the shape of a value, and the value for `encode_example`.
 
     The feature of an image, or of raw values that are bytes, is returned unchanged.
@@ -92,17 +92,17 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return dataclasses.replace(feature, shape=map_shape), png
     if feature.encoding == "image":
         return feature, _fit_image(feature, value)
-    # `infer` takes flat lists only.
+    # `infer_feature` takes flat lists only.
     nested_shape: tuple[int, ...] | None = None
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
         value, nested_shape = _flatten(feature, value)
-    # With a schema, floats are rounded to float32; `infer` rejects large ones that this would move by 0.5 or more.
+    # With a schema, floats are rounded to float32; `infer_feature` rejects large ones that this would move by 0.5 or more.
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
         value = _convert_to_dtype(feature, value, np.float32, "biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
-        # `infer` would take arrays of uint8 for raw bytes.
+        # `infer_feature` would take arrays of uint8 for raw bytes.
         value = value.astype(np.int64)
-    inferred, stored = infer(feature.name, value)
+    inferred, stored = infer_feature(feature.name, value)
     # An empty list fits every kind, so its inferred kind may differ from the feature's.
     is_empty = inferred.shape == (0,) and inferred.encoding != "raw"
     if (inferred.kind != feature.kind and not is_empty) or inferred.encoding == "raw":
@@ -113,8 +113,9 @@ def fit(feature: Feature, value: Any) -> tuple[Feature, Any]:
     shape = inferred.shape if nested_shape is None else nested_shape
     _check_shape(feature, shape)
     # An empty string of a scalar feature is a value, not an empty list.
-    is_empty_list = isinstance(stored, Sequence) and not stored and feature.shape
-    return dataclasses.replace(feature, shape=shape), make_empty_list(feature) if is_empty_list else stored
+    if isinstance(stored, Sequence) and not stored and feature.shape:
+        stored = make_empty_list(feature)
+    return dataclasses.replace(feature, shape=shape), stored
 
 
 def make_empty_list(feature: Feature) -> npt.NDArray[Any]:
@@ -199,10 +200,10 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
             f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer,"
             " float, bytes or str)."
         )
-    return _infer_feature(name, types[array.dtype.kind], array.shape), array
+    return _make_feature(name, types[array.dtype.kind], array.shape), array
 
 
-def _infer_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Feature:
+def _make_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Feature:
     """Return the feature of values of a Python or numpy type; FeatureError for an unsupported type."""
     if issubclass(value_type, str):
         return Feature(name, "bytes", "string", shape, "utf8")
@@ -219,9 +220,10 @@ def _infer_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Featu
 
 def _find_common_type(types: set[type]) -> type:
     """Return int if all types are integers, float if all are floats, else bytes; `encode_example` rejects other mixtures."""
-    for python_type, *numpy_types in ((int, np.integer, np.bool_), (float, np.floating)):
-        if types and all(issubclass(element_type, (python_type, *numpy_types)) for element_type in types):
-            return python_type
+    if types and all(issubclass(element_type, (int, np.integer, np.bool_)) for element_type in types):
+        return int
+    if types and all(issubclass(element_type, (float, np.floating)) for element_type in types):
+        return float
     return bytes
 
 
@@ -232,7 +234,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
     """
     dtype = np.dtype(feature.dtype)
     if isinstance(value, bytes):
-        # Of the stored numbers, which the reader may yield in fewer bytes: int64 as int32.
+        # The size of the stored numbers; the reader may yield smaller ones: int64 as int32.
         size = dtype.itemsize * math.prod(side for side in feature.shape if side is not None)
         if not feature.is_static or len(value) != size:
             raise FeatureError(
@@ -251,7 +253,7 @@ def _fit_image(feature: Feature, value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         return _encode_image(feature, value)
     if not isinstance(value, bytes):
-        got = describe(infer(feature.name, value)[0])
+        got = describe(infer_feature(feature.name, value)[0])
         raise FeatureError(
             f"Feature {feature.name!r}: it does not fit the schema (got {got}, expected {describe(feature)}). Pass the bytes"
             " of an encoded image, or an array of its pixels."

@@ -160,7 +160,7 @@ class ImageConverter(InputConverter):
         return (*self._layout.features(summary, tuple(classes)), *extra)
 
     def maxima(self, summary: ImageSummary) -> dict[str, int]:
-        """Return, by name of a feature of lists, the entries of the longest one."""
+        """Return the length of the longest list of each list feature, by name."""
         return summary.maxima
 
     @functools.cached_property

@@ -40,7 +40,7 @@ class Pixels(Payload):
         order = "idx" if self.order == ROWS_FIRST else self.order
         return f"{order}:" + "x".join(map(str, self.shape)), features_text(features, is_escaped=self.is_escaped)
 
-    def image_shape(self) -> tuple[int, int, int]:
+    def find_image_shape(self) -> tuple[int, int, int]:
         """Return height, width and channels; ValueError if the shape is not that of a supported image."""
         height, width, channels = self.shape if len(self.shape) == 3 else (*self.shape, 1)
         if channels not in _CHANNELS:
@@ -58,7 +58,7 @@ class Pixels(Payload):
         """
         if self.order == ROWS_FIRST:
             return data
-        sizes = dict(zip(ROWS_FIRST, self.image_shape(), strict=True))
+        sizes = dict(zip(ROWS_FIRST, self.find_image_shape(), strict=True))
         pixels = np.frombuffer(data, np.uint8).reshape([sizes[axis] for axis in self.order])
         arranged: bytes = pixels.transpose([self.order.index(axis) for axis in ROWS_FIRST]).tobytes()
         return arranged

@@ -1,4 +1,4 @@
-"""Decision on an image by its content: stored unchanged, re-encoded, or rejected. docs/reference/image_rules.md has the table."""
+"""Decision on an image from its content: stored unchanged, re-encoded, or rejected. docs/reference/image_rules.md has the table."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
     """
     if isinstance(payload, Pixels):
         decoded = DecodedImage(_decode_bare(data, payload, options))
-        return _encode(decoded, options, BARE_PIXELS, is_lossless=True)
+        return _encode(decoded, options, BARE_PIXELS, was_lossless=True)
     format_name, header = _read_format(data)
     if header is not None:
         reason = _find_encoding_reason(header, options)
@@ -72,7 +72,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
     else:
         reason = format_name
     decoded = _decode(data, format_name, header, options)
-    return _encode(decoded, options, reason, is_lossless=is_lossless(data, format_name))
+    return _encode(decoded, options, reason, was_lossless=is_lossless(data, format_name))
 
 
 def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> tuple[StoredImage, StoredImage]:
@@ -89,10 +89,12 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
     # Resized after the cut: the option limits the shorter side of each half.
     unscaled = dataclasses.replace(options, resize_shorter=None)
     if isinstance(payload, Pixels):
-        decoded, was_lossless = DecodedImage(_decode_bare(data, payload, unscaled)), True
+        decoded = DecodedImage(_decode_bare(data, payload, unscaled))
+        was_lossless = True
     else:
         format_name, header = _read_format(data)
-        decoded, was_lossless = _decode(data, format_name, header, unscaled), is_lossless(data, format_name)
+        decoded = _decode(data, format_name, header, unscaled)
+        was_lossless = is_lossless(data, format_name)
     width, height = decoded.image.size
     if width % 2:
         raise ValueError(f"of an odd width, {width} pixels, so it has no halves; omit --target-half, or remove it")
@@ -102,25 +104,26 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
             decoded._replace(image=shrink(decoded.image.crop(box), options.resize_shorter)),
             options,
             "halves",
-            is_lossless=was_lossless,
+            was_lossless=was_lossless,
         )
         for box in boxes
     )
     return left_half, right_half
 
 
-def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, is_lossless: bool) -> StoredImage:
+def _encode(decoded: DecodedImage, options: ImageOptions, reason: str, *, was_lossless: bool) -> StoredImage:
     """Return a decoded image as PNG if its source was lossless and no option asks for JPEG, otherwise as JPEG.
 
     Args:
-        decoded: the decoded image, which is resized as the options ask.
+        decoded: the decoded image, already resized as the options ask.
         options: rules for storing images.
         reason: reason for re-encoding, in a few words.
-        is_lossless: whether the source was lossless.
+        was_lossless: whether the source was lossless.
     """
-    stays_lossless = is_lossless and options.quality is None and not options.jpeg_only
+    stays_lossless = was_lossless and options.quality is None and not options.jpeg_only
     format_name = PNG if stays_lossless else JPEG
-    encoded, image = encode_image(decoded, format_name, options.quality or DEFAULT_QUALITY), decoded.image
+    encoded = encode_image(decoded, format_name, options.quality or DEFAULT_QUALITY)
+    image = decoded.image
     return StoredImage(encoded, format_name, image.height, image.width, len(image.getbands()), reason)
 
 
@@ -141,7 +144,8 @@ def decode_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple
     if isinstance(payload, Pixels):
         image = _decode_bare(data, payload, options)
     else:
-        image = _decode(data, *_read_format(data), options).image
+        format_name, header = _read_format(data)
+        image = _decode(data, format_name, header, options).image
     return image.tobytes(), (image.height, image.width, len(image.getbands()))
 
 
@@ -169,21 +173,22 @@ def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
 
 
 def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
-    """Return a decoded image, shrunk as the options say; ValueError if it is damaged or of an unsupported kind."""
+    """Return a decoded image, shrunk as the options ask; ValueError if it is damaged or of an unsupported kind."""
     # A draft skips parts of a JPEG, and --check=decode has to decode all of it.
     return decode_image(data, format_name, header, options.resize_shorter, may_draft=options.check != DECODE)
 
 
 def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.Image:
-    """Return the image of bare pixels, shrunk as the options say.
+    """Return the image of bare pixels, shrunk as the options ask.
 
     Raises:
         ValueError: the shape is not that of an image, or there are more or fewer bytes than it has values.
     """
-    height, width, channels = shape = payload.image_shape()
+    shape = payload.find_image_shape()
     if len(data) != math.prod(shape):
         raise ValueError(
             f"pixels truncated (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is truncated"
         )
+    height, width, channels = shape
     image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.arrange_in_rows(data))
     return shrink(image, options.resize_shorter)

@@ -23,7 +23,7 @@ class ImageSummary:
         channels: smallest and largest number of channels.
         converted: number of re-encoded images by reason; an image counts once, under the first reason that fits.
         examples: up to two different shapes (height, width, channels), each with the key of the first image that has it.
-        maxima: by name of a feature of lists, the entries of the longest one.
+        maxima: length of the longest list of each list feature, by name.
     """
 
     decoded_bytes: int = 0
@@ -52,7 +52,7 @@ class ImageSummary:
             self.converted[reason] = self.converted.get(reason, 0) + 1
 
     def add_lists(self, features: Iterable[Feature], values: Mapping[str, Any]) -> None:
-        """Raise `maxima` to the numbers of entries of one record's lists, if those are larger."""
+        """Update `maxima` with the lengths of one record's lists."""
         for feature in features:
             count = count_entries(feature, values[feature.name])
             self.maxima[feature.name] = max(count, self.maxima.get(feature.name, 0))
@@ -87,7 +87,9 @@ class ImageSummary:
     def from_json(cls, value: dict[str, Any]) -> ImageSummary:
         """Return the summary that `to_json` wrote."""
         # Spans are None in a summary of no images. Earlier versions wrote no maxima.
-        spans = {name: value[name] and tuple(value[name]) for name in ("heights", "widths", "channels")}
+        spans = {
+            name: None if value[name] is None else tuple(value[name]) for name in ("heights", "widths", "channels")
+        }
         examples = [(_parse_shape(shape), key) for shape, key in value["examples"]]
         maxima = dict(value.get("maxima", {}))
         return cls(

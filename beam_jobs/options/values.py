@@ -76,7 +76,7 @@ class SplitShares:
         return {name: str(share) for name, share in self.shares.items()}
 
     def assign_split(self, digest: int) -> str:
-        """Return the split of a record by the digest of its key alone, so that it never moves to another split."""
+        """Return the split of a record, which depends only on the digest of its key: a record never moves to another split."""
         return list(self.shares)[bisect_right(self._list_ends(), split_position(digest))]
 
     def assign_splits(self, positions: npt.NDArray[np.uint64]) -> list[str]:
@@ -87,7 +87,8 @@ class SplitShares:
 
     def _list_ends(self) -> list[int]:
         """Return where each split but the last ends, in the range of `split_position`: its cumulative share of 2**64."""
-        ends, end = [], Fraction(0)
+        ends = []
+        end = Fraction(0)
         for share in list(self.shares.values())[:-1]:
             end += share
             ends.append(int(end * 2**HASH_BITS))

@@ -128,6 +128,7 @@ def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, 
     storage = storage_for(output)
     for name in names:
         for line in read_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
+            # Only `scan_reject_lines` yields damaged lines, which have no value; the assertion shows this to the type checker.
             assert line.value is not None
             entry = line.value.get("entry")
             yield line.data, None if entry is None else bytes.fromhex(entry)

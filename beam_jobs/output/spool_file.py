@@ -35,7 +35,8 @@ class SpoolFile:
                 # The file's context discards the file, and raises a StorageError in place of this error.
                 self._stack.__exit__(type(error), error, error.__traceback__)
                 raise
-        offset, self._size = self._size, self._size + len(data)
+        offset = self._size
+        self._size += len(data)
         return offset
 
     def finish(self) -> None:

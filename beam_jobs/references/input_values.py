@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from beam_jobs.feature_values.values import fit
+from beam_jobs.feature_values.values import fit_feature
 from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.values.column_kinds import FLOAT32_MAX, fits_int64, float32_problem
 from tpudata.error_text.values import shorten_value
@@ -45,7 +45,7 @@ def _fit(feature: Feature, value: Any) -> Any:
     """Return the value that a record stores; FeatureError or OverflowError if it does not fit the feature."""
     if feature.kind == "bytes":
         value = _encode_text(value)
-    _, stored = fit(feature, _convert_to_floats(value) if feature.kind == "float" else value)
+    _, stored = fit_feature(feature, _convert_to_floats(value) if feature.kind == "float" else value)
     if feature.kind == "int64":
         _check_range(feature, stored)
     return stored

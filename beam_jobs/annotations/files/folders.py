@@ -1,4 +1,4 @@
-"""Files of a kind below a folder, and samples of them."""
+"""Searches of annotation folders: files by suffix, first entries, and entries by name."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from beam_jobs.file_names import is_ignored_name
 from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, storage_for
 
-# First bytes of a file by which its form is recognised.
+# Number of bytes at the start of a file from which its form is recognised.
 HEAD_BYTES = 1 << 16
-# First entries of a folder by which its form is recognised.
+# Number of entries at the start of a folder from which its form is recognised.
 MAX_ENTRIES = 10_000
-# First subfolders of a folder that `find_first_file` searches.
+# Number of subfolders at the start of a folder that `find_first_file` searches.
 _MAX_FOLDERS = 4
 
 
 def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield (path, path below the folder) of each file of some kinds at any depth, in order.
+    """Yield (path, path below the folder) of each file with one of some suffixes at any depth, in the order of paths.
 
     Args:
         folder: path of the folder to list.
-        suffixes: ends of the files' names, in lower case; files in upper case are also found.
+        suffixes: ends of file names, in lower case; the names are compared without case.
     """
     for files in folder_ranges(folder, deep=True):
         for entry, relative_path in files_below(files, is_ignored_name):
@@ -34,18 +34,18 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 
 def list_first_entries(folder: str) -> list[Entry]:
-    """Return those of a folder's first 10,000 entries, in the order of names, whose names are not ignored."""
+    """Return the first 10,000 entries of a folder in the order of their names, without the ignored ones among them."""
     # Unchecked: a pipe or a device in the folder must not keep its form from being recognised.
     entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
     return [entry for entry in entries if not is_ignored_name(entry.name)]
 
 
 def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:
-    """Return the path of a file of some kinds in a folder or in its first subfolders; an empty string if none is found.
+    """Return the path of a file with one of some suffixes in a folder or in its first subfolders; an empty string if none is found.
 
     Args:
         folder: path of the folder to search.
-        suffixes: ends of the file's name, in lower case; a file in upper case is also found.
+        suffixes: ends of file names, in lower case; the names are compared without case.
         skipped: names of files to skip.
         depth: number of levels of folders that are searched; 1 for the folder alone.
     """

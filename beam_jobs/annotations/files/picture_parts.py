@@ -24,9 +24,10 @@ class PictureParts:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._indices: dict[Hashable, int] = {}
-        # The index of each part's picture, and the offsets in the file: the pickle of part n spans `_ends[n]` to `_ends[n + 1]`.
-        self._pictures = array.array("i")
-        self._ends = array.array("q", [0])
+        # The index of each part's picture, and byte offsets in the file: the pickle of part n spans `_offsets[n]` to
+        # `_offsets[n + 1]`.
+        self._picture_indices = array.array("i")
+        self._offsets = array.array("q", [0])
 
     def __enter__(self) -> PictureParts:
         return self
@@ -43,10 +44,10 @@ class PictureParts:
             picture: key that all parts of a picture share, and no other picture has.
             part: a part of the picture's annotation, or the error of a part.
         """
-        data = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
-        self._file.write(data)
-        self._pictures.append(self.assign_index(picture))
-        self._ends.append(self._ends[-1] + len(data))
+        pickled_part = pickle.dumps(part, pickle.HIGHEST_PROTOCOL)
+        self._file.write(pickled_part)
+        self._picture_indices.append(self.assign_index(picture))
+        self._offsets.append(self._offsets[-1] + len(pickled_part))
 
     def assign_index(self, picture: Hashable) -> int:
         """Return the index of a picture; a new picture gets the next index."""
@@ -54,16 +55,18 @@ class PictureParts:
 
     def read_groups(self) -> Iterator[tuple[int, list[Annotated]]]:
         """Yield the index of each picture that has parts, ascending, with its parts in the order in which they were added."""
-        pictures = np.frombuffer(self._pictures, np.int32)
-        order = np.argsort(pictures, kind="stable").astype(np.int32)
-        group_begins = np.flatnonzero(np.diff(pictures[order], prepend=-1)).tolist()
+        picture_indices = np.frombuffer(self._picture_indices, np.int32)
+        # Indices of the parts, sorted by picture.
+        order = np.argsort(picture_indices, kind="stable").astype(np.int32)
+        # No picture has the index -1, so the first part begins a group.
+        group_begins = np.flatnonzero(np.diff(picture_indices[order], prepend=-1)).tolist()
         for begin, end in itertools.pairwise([*group_begins, len(order)]):
-            rows = order[begin:end].tolist()
-            yield int(pictures[rows[0]]), [self._unpickle_part(row) for row in rows]
+            part_indices = order[begin:end].tolist()
+            yield int(picture_indices[part_indices[0]]), [self._unpickle_part(index) for index in part_indices]
 
-    def _unpickle_part(self, row: int) -> Annotated:
-        """Read the part that was added as number `row`, counted from 0."""
-        begin, end = self._ends[row], self._ends[row + 1]
+    def _unpickle_part(self, index: int) -> Annotated:
+        """Return the part that was added as number `index`, counted from 0."""
+        begin, end = self._offsets[index], self._offsets[index + 1]
         self._file.seek(begin)
         part: Annotated = pickle.loads(self._file.read(end - begin))
         return part
@@ -80,10 +83,10 @@ def join_parts(parts: Iterable[Annotated]) -> Annotated:
 
 
 def group_parts(parts: Iterable[tuple[Hashable, Annotated]]) -> Iterator[Annotated]:
-    """Yield the annotation of each picture, or its first error, in the order in which the pictures come first in the parts.
+    """Yield the annotation of each picture, or its first error, in the order of the pictures' first parts.
 
     Args:
-        parts: (picture, part). An error of a row without a readable picture comes with a key that no other row has.
+        parts: (picture, part) pairs. If a row has no readable picture, its error comes with a key that no other row has.
     """
     with PictureParts() as stored_parts:
         for picture, part in parts:

@@ -49,7 +49,7 @@ class TableRow(NamedTuple):
 
 @contextlib.contextmanager
 def open_annotations(path: str) -> Iterator[BinaryIO]:
-    """Open an annotation file to be read from start to end, unpacked if it is compressed."""
+    """Open an annotation file to be read from start to end, decompressed if it is compressed."""
     compression = read_compression(path)
     if compression:
         with open_decompressed(path, compression) as file:
@@ -67,23 +67,23 @@ def decode_lines(path: str) -> Iterator[str]:
         CorruptionError: the file is compressed, and truncated or damaged.
     """
     with open_annotations(path) as file:
-        number = 0
+        line_number = 0
         # One byte more than allowed shows a line that is too long.
-        while data := file.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            if len(data) > MAX_LINE_BYTES:
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            line_number += 1
+            if len(line) > MAX_LINE_BYTES:
                 raise SourceError(
-                    f"{path} line {number}: too long (expected at most {MAX_LINE_BYTES:,} bytes). Check its line ends."
+                    f"{path} line {line_number}: too long (expected at most {MAX_LINE_BYTES:,} bytes). Check its line ends."
                 )
-            if number == 1 and data.startswith(UTF16_BOMS):
+            if line_number == 1 and line.startswith(UTF16_BOMS):
                 raise SourceError(f"{path}: it is UTF-16. Save it as UTF-8.")
             try:
-                text = data.decode()
+                text = line.decode()
             except UnicodeDecodeError as error:
                 raise SourceError(
-                    f"{path} line {number}: byte {error.start} of the line is not UTF-8. Save the file as UTF-8."
+                    f"{path} line {line_number}: byte {error.start} of the line is not UTF-8. Save the file as UTF-8."
                 ) from None
-            yield text.removeprefix(_BOM) if number == 1 else text
+            yield text.removeprefix(_BOM) if line_number == 1 else text
 
 
 def read_text_lines(path: str) -> Iterator[Line]:

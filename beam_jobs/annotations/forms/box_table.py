@@ -19,8 +19,9 @@ from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError
 
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
-_PICTURES = ("filename", "file_name", "image", "image_path", "path")
-_CLASSES = ("class", "label", "category", "class_name", "name")
+# Names of the columns of pictures and classes, in order of precedence.
+_PICTURE_COLUMNS = ("filename", "file_name", "image", "image_path", "path")
+_CLASS_COLUMNS = ("class", "label", "category", "class_name", "name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,23 +43,23 @@ class BoxTableForm(AnnotationForm):
     def detect_file(cls, path: str, head: bytes) -> BoxTableForm | None:
         """Return the form if the CSV has columns for the picture, the class and the four edges, else None."""
         columns = {*parse_table_columns(head)}
-        picture_column = next((column for column in _PICTURES if column in columns), "")
-        class_column = next((column for column in _CLASSES if column in columns), "")
+        picture_column = next((column for column in _PICTURE_COLUMNS if column in columns), "")
+        class_column = next((column for column in _CLASS_COLUMNS if column in columns), "")
         if not (picture_column and class_column and {*_EDGES} <= columns):
             return None
         return cls(path, picture_column, class_column)
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the file."""
+        """Return the file, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the boxes of each picture, in the order in which the pictures come first."""
+        """Yield the boxes of each picture, in the order of first appearance."""
         del names
         return group_parts(self._read_parts(part))
 
     def _read_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
-        """Yield (picture, annotation with one box) for each row, or its error."""
+        """Yield (picture, annotation) for each row, with one box or none, or (picture or unique key, error) for a bad row."""
         for row in read_table_rows(path):
             if isinstance(row, BadRecordError):
                 # The message names the line, so no other row has this key.

@@ -23,12 +23,14 @@ from beam_jobs.annotations.files.rows import Line, parse_table_columns, read_tab
 from beam_jobs.annotations.form import AnnotationForm, ListedNames
 from tpudata.errors import BadRecordError
 
-_TOKEN = re.compile(r"(?P<picture>[^\t]+)#\d+\t(?P<caption>.*\S)")
-_NUMBERED = re.compile(r"(?P<picture>[^|]*[^|\s])\s*\|\s*\d+(?:\s*\||\s)\s*(?P<caption>.*\S)")
+# A row of a .token file, a row of results.csv, and the columns of results.csv.
+_TOKEN_FILE_ROW = re.compile(r"(?P<picture>[^\t]+)#\d+\t(?P<caption>.*\S)")
+_NUMBERED_ROW = re.compile(r"(?P<picture>[^|]*[^|\s])\s*\|\s*\d+(?:\s*\||\s)\s*(?P<caption>.*\S)")
 _NUMBERED_COLUMNS = ("image_name", "comment_number", "comment")
-_TOKEN_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[^\t\r\n]+#\d+\t[^\r\n]*\S")
-_PICTURES = ("image", "image_name", "filename", "image_path")
-_CAPTIONS = ("caption", "comment", "captions")
+_TOKEN_FILE_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[^\t\r\n]+#\d+\t[^\r\n]*\S")
+# Names of the columns of other tables, in order of precedence.
+_PICTURE_COLUMNS = ("image", "image_name", "filename", "image_path")
+_CAPTION_COLUMNS = ("caption", "comment", "captions")
 _DELIMITERS = (",", "|", "\t")
 
 
@@ -54,32 +56,32 @@ class CaptionsForm(AnnotationForm):
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> CaptionsForm | None:
         """Return the form if `head`, the start of the file, looks like a file of captions; None otherwise."""
-        if _TOKEN_HEAD.match(head):
+        if _TOKEN_FILE_HEAD.match(head):
             return cls(path)
         for delimiter in _DELIMITERS:
             columns = parse_table_columns(head, delimiter)
             if delimiter == "|" and columns == _NUMBERED_COLUMNS:
                 # Not read as a table: one row of Flickr30k's file lacks a delimiter.
                 return cls(path, is_numbered=True)
-            picture_column = next((column for column in _PICTURES if column in columns), "")
-            caption_column = next((column for column in _CAPTIONS if column in columns), "")
+            picture_column = next((column for column in _PICTURE_COLUMNS if column in columns), "")
+            caption_column = next((column for column in _CAPTION_COLUMNS if column in columns), "")
             if picture_column and caption_column:
                 return cls(path, delimiter, picture_column, caption_column)
         return None
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the file."""
+        """Return the file, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the captions of each picture, in the order in which the pictures come first."""
+        """Yield the captions of each picture, in the order of first appearance."""
         del names
         if self.delimiter:
             return group_parts(self._read_table(part))
-        return group_parts(_read_numbered(part) if self.is_numbered else _read_tokens(part))
+        return group_parts(_read_numbered_rows(part) if self.is_numbered else _read_token_file(part))
 
     def _read_table(self, path: str) -> Iterator[tuple[str, Annotated]]:
-        """Yield (picture, annotation with one caption) for each row, or its error."""
+        """Yield (picture, annotation with one caption) for each row, or (picture or unique key, error) for a bad row."""
         # Captions hold plain quotation marks, which quote cells only in tables with commas.
         for row in read_table_rows(path, self.delimiter, has_quotes=self.delimiter == ","):
             if isinstance(row, BadRecordError):
@@ -96,19 +98,26 @@ class CaptionsForm(AnnotationForm):
                 )
 
 
-def _read_tokens(path: str) -> Iterator[tuple[str, Annotated]]:
-    return _read_lines(read_text_lines(path), _TOKEN, "NAME#NUMBER, a tab and a caption")
+def _read_token_file(path: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield what `_match_lines` yields for a .token file of Flickr8k or Flickr30k."""
+    return _match_lines(read_text_lines(path), _TOKEN_FILE_ROW, "NAME#NUMBER, a tab and a caption")
 
 
-def _read_numbered(path: str) -> Iterator[tuple[str, Annotated]]:
-    """Yield (picture, annotation with one caption) for each row of Flickr30k's file, or its error."""
+def _read_numbered_rows(path: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield what `_match_lines` yields for Flickr30k's results.csv."""
     # The first line names the columns.
     lines_after_columns = itertools.islice(read_text_lines(path), 1, None)
-    return _read_lines(lines_after_columns, _NUMBERED, "NAME| NUMBER| CAPTION")
+    return _match_lines(lines_after_columns, _NUMBERED_ROW, "NAME| NUMBER| CAPTION")
 
 
-def _read_lines(lines: Iterable[Line], pattern: re.Pattern[str], expected: str) -> Iterator[tuple[str, Annotated]]:
-    """Yield (picture, annotation with one caption) for each line that matches, or its error, with `expected` in the message."""
+def _match_lines(lines: Iterable[Line], pattern: re.Pattern[str], expected: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation with one caption) for each line that matches, or (unique key, error) for any other line.
+
+    Args:
+        lines: lines with one caption each.
+        pattern: pattern of a whole line, with the groups `picture` and `caption`.
+        expected: what the pattern matches, for the message of the error.
+    """
     for place, text in lines:
         row = pattern.fullmatch(text)
         if row is None:

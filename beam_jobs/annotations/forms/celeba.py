@@ -1,6 +1,6 @@
 """CelebA: attributes, boxes and landmarks of faces, as text files or as the CSV files of Kaggle.
 
-    list_attr_celeba.txt                   a line with the count, one with the names, and NAME -1 1 ... of each picture
+    list_attr_celeba.txt                   a line with the count, one with the names, and NAME -1 1 ... for each picture
     list_landmarks_align_celeba.txt        the same, with x and y of five points in the aligned pictures
     list_bbox_celeba.txt                   a line with the count, `image_id x_1 y_1 width height`, and NAME 95 71 226 313
     list_landmarks_celeba.txt              points in the original pictures ("in the wild")
@@ -29,16 +29,18 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
 
 FACE = "face"
-_PICTURE = "image_id"
-_BOX = ("x_1", "y_1", "width", "height")
+_PICTURE_COLUMN = "image_id"
+_BOX_COLUMNS = ("x_1", "y_1", "width", "height")
 _POINTS = ("lefteye", "righteye", "nose", "leftmouth", "rightmouth")
-_LANDMARKS = tuple(f"{point}_{axis}" for point in _POINTS for axis in "xy")
+_LANDMARK_COLUMNS = tuple(f"{point}_{axis}" for point in _POINTS for axis in "xy")
 # A list of attributes is recognised by one of its 40 names.
-_ATTRIBUTE = "Smiling"
-_PARTITIONS = ("list_eval_partition.txt", "list_eval_partition.csv")
+_ATTRIBUTE_COLUMN = "Smiling"
+_PARTITION_NAMES = ("list_eval_partition.txt", "list_eval_partition.csv")
 _COUNT_AND_COLUMNS = re.compile(rb"\d+[ \t]*\r?\n(?P<columns>[^\r\n]+)")
+# Visibility of a keypoint, as in `ObjectAnnotation`.
 _VISIBLE = 2.0
 _ATTRIBUTES_KIND, _BOX_KIND, _LANDMARKS_KIND = "attributes", "boxes", "landmarks"
+# Part of the file names of lists about aligned pictures.
 _ALIGNED = "align"
 
 
@@ -69,7 +71,8 @@ class CelebaForm(AnnotationForm):
         Raises:
             SourceError: several lists are of one kind, or the list of partitions is damaged.
         """
-        kinds_by_path, aligned_paths = {}, set()
+        kinds_by_path = {}
+        aligned_paths = set()
         for entry in entries:
             if not entry.is_folder and entry.name.startswith("list_") and entry.name.endswith((".txt", ".csv")):
                 kind = _find_kind(_find_columns(read_start(entry.path)))
@@ -91,11 +94,14 @@ class CelebaForm(AnnotationForm):
 
     def add_folder_facts(self, entries: Sequence[Entry]) -> CelebaForm:
         """Return the form with the list of partitions in the folder or in its subfolder `Eval`, if there is one."""
-        folder = pick_folder(entries, "Eval")
-        partition = pick_file(entries, *_PARTITIONS) or (
-            pick_file(list_first_entries(folder), *_PARTITIONS) if folder else ""
-        )
-        return dataclasses.replace(self, lists=SplitLists.open([(partition, "")])) if partition else self
+        partitions_path = pick_file(entries, *_PARTITION_NAMES)
+        eval_folder = pick_folder(entries, "Eval")
+        if not partitions_path and eval_folder:
+            partitions_path = pick_file(list_first_entries(eval_folder), *_PARTITION_NAMES)
+        if not partitions_path:
+            return self
+        # An empty split: each row has the number of its split.
+        return dataclasses.replace(self, lists=SplitLists.open([(partitions_path, "")]))
 
     @property
     def split_lists(self) -> SplitLists:
@@ -103,7 +109,7 @@ class CelebaForm(AnnotationForm):
         return self.lists
 
     def list_parts(self) -> Iterable[str]:
-        """Yield only the first file: all describe the same pictures, so `read` reads them together."""
+        """Return only the first file: all describe the same pictures, so `read` reads them together."""
         return self.paths[:1]
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
@@ -114,7 +120,7 @@ class CelebaForm(AnnotationForm):
             columns = _find_columns(read_start(path))
             kind = _find_kind(columns)
             if kind == _ATTRIBUTES_KIND:
-                names.pictures = tuple(column for column in columns if column != _PICTURE)
+                names.pictures = tuple(column for column in columns if column != _PICTURE_COLUMN)
             else:
                 names.objects = (FACE,)
                 if kind == _LANDMARKS_KIND:
@@ -124,7 +130,7 @@ class CelebaForm(AnnotationForm):
 
 
 def _find_columns(head: bytes) -> tuple[str, ...]:
-    """Return the columns of a list by its first bytes; a text file may omit the column of the picture."""
+    """Return the columns of a list from its first bytes; a text file may omit the column of the picture."""
     # A text file begins with the number of its rows and a line of columns; without them it is a CSV.
     match = _COUNT_AND_COLUMNS.match(head)
     if match is None:
@@ -133,30 +139,32 @@ def _find_columns(head: bytes) -> tuple[str, ...]:
 
 
 def _find_kind(columns: Sequence[str]) -> str:
-    """Return the kind of a list by its columns; an empty string for a file of other columns."""
-    if _ATTRIBUTE in columns:
+    """Return the kind of a list from its columns; an empty string if they are not those of CelebA."""
+    if _ATTRIBUTE_COLUMN in columns:
         return _ATTRIBUTES_KIND
-    if {*_LANDMARKS} <= {*columns}:
+    if {*_LANDMARK_COLUMNS} <= {*columns}:
         return _LANDMARKS_KIND
-    return _BOX_KIND if {*_BOX, _PICTURE} <= {*columns} else ""
+    return _BOX_KIND if {*_BOX_COLUMNS, _PICTURE_COLUMN} <= {*columns} else ""
 
 
 def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
-    """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks, or its error."""
+    """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks; for a bad row (picture or unique key,
+    error).
+    """
     kind = _find_kind(_find_columns(read_start(path)))
-    parse = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
+    parse_row = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
     seen_pictures: set[str] = set()
     for row in _read_rows(path):
         if isinstance(row, BadRecordError):
             # The message names the line, so no other row has this key.
             yield str(row), row
             continue
-        picture = row.cells[_PICTURE]
+        picture = row.cells[_PICTURE_COLUMN]
         try:
             if picture in seen_pictures:
                 raise ValueError("listed twice")
             seen_pictures.add(picture)
-            yield picture, parse(row)
+            yield picture, parse_row(row)
         except ValueError as error:
             yield picture, row.place.make_error(str(error), picture)
 
@@ -167,15 +175,15 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
         yield from read_table_rows(path)
         return
     lines = read_text_lines(path)
-    # No list has rows whose number has 20 digits; int() rejects strings of over 4,300 digits.
+    # No count has more than 20 digits, and int() rejects strings of over 4,300 digits.
     stated_count = int(next(lines).text[:20])
-    columns = [name for name in next(lines).text.split() if name != _PICTURE]
+    columns = [name for name in next(lines).text.split() if name != _PICTURE_COLUMN]
     row_count = 0
     for place, text in lines:
         row_count += 1
         cells = text.split()
         if len(cells) == len(columns) + 1:
-            yield TableRow(place, dict(zip((_PICTURE, *columns), cells, strict=True)))
+            yield TableRow(place, dict(zip((_PICTURE_COLUMN, *columns), cells, strict=True)))
         else:
             yield place.make_error(f"{count_text(len(cells), 'cell')} (expected a picture and {len(columns)} values)")
     if row_count != stated_count:
@@ -186,34 +194,37 @@ def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:
 
 def _parse_attributes(row: TableRow) -> ImageAnnotation:
     """Return the annotation of a row: attributes that are 1 are classes; ValueError if an attribute is not 1, -1 or 0."""
-    values = {name: cell for name, cell in row.cells.items() if name != _PICTURE}
+    values = {name: cell for name, cell in row.cells.items() if name != _PICTURE_COLUMN}
     invalid_name = next((name for name, cell in values.items() if cell not in ("1", "-1", "0")), None)
     if invalid_name is not None:
         raise ValueError(f"attribute {invalid_name} is {values[invalid_name]!r} (expected 1, 0 or -1)")
     return ImageAnnotation(
-        row.cells[_PICTURE], row.place, classes=tuple(name for name, cell in values.items() if cell == "1")
+        row.cells[_PICTURE_COLUMN], row.place, classes=tuple(name for name, cell in values.items() if cell == "1")
     )
 
 
 def _parse_box(row: TableRow) -> ImageAnnotation:
     """Return the annotation of a row of boxes: a face in a box."""
-    x, y, width, height = map(row.read_number, _BOX)
+    x, y, width, height = map(row.read_number, _BOX_COLUMNS)
     return ImageAnnotation(
-        row.cells[_PICTURE], row.place, objects=(ObjectAnnotation(make_box(x, y, width, height), FACE),)
+        row.cells[_PICTURE_COLUMN], row.place, objects=(ObjectAnnotation(make_box(x, y, width, height), FACE),)
     )
 
 
 def _parse_landmarks(row: TableRow) -> ImageAnnotation:
     """Return the annotation of a row of landmarks: a face with five keypoints, in the smallest box that holds them."""
-    numbers = [row.read_number(column) for column in _LANDMARKS]
+    numbers = [row.read_number(column) for column in _LANDMARK_COLUMNS]
     xs, ys = numbers[::2], numbers[1::2]
     points = [number for x, y in zip(xs, ys, strict=True) for number in (x, y, _VISIBLE)]
     face = ObjectAnnotation((min(ys), min(xs), max(ys), max(xs)), FACE, keypoints=pack_keypoints(points))
-    return ImageAnnotation(row.cells[_PICTURE], row.place, objects=(face,))
+    return ImageAnnotation(row.cells[_PICTURE_COLUMN], row.place, objects=(face,))
 
 
 def _join_face(annotation: ImageAnnotation) -> ImageAnnotation:
-    """Join the box and the landmarks of a picture, which come from two lists, to one object; unchanged if only one has it."""
+    """Return an annotation whose face has both the box and the landmarks, which come from two lists as two objects.
+
+    An annotation with fewer than two objects is returned unchanged.
+    """
     if len(annotation.objects) < 2:
         return annotation
     boxed_face = next((face for face in annotation.objects if not face.keypoints), annotation.objects[0])

@@ -41,7 +41,7 @@ from tpudata.errors import BadRecordError, SourceError
 from tpudata.json_values import abbreviate_json
 
 CATEGORIES = "categories"
-# A file that begins with `info` or `licenses` counts as well: these may be longer than the bytes that are looked at.
+# A file that begins with `info` or `licenses` counts as well: these may be longer than the head.
 _HEAD = re.compile(rb'\s*\{(?:\s*"(?:info|licenses)"|.*"(?:images|annotations|categories)"\s*:\s*\[)', re.DOTALL)
 _BOM = b"\xef\xbb\xbf"
 
@@ -65,16 +65,18 @@ class CocoForm(AnnotationForm):
         return cls(path) if _HEAD.match(head.removeprefix(_BOM)) else None
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the file."""
+        """Return the file, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of each picture, in the order of first appearance, once all rows are read and `names` is filled.
 
         Raises:
-            SourceError: the file is not JSON, or lists no images.
+            SourceError: the file is not JSON, lists no images, or has a damaged category or two with the same id.
         """
-        categories, ids, segments = _Categories(), _AnnotationIds(), SegmentFolder(part)
+        categories = _Categories()
+        annotation_ids = _AnnotationIds()
+        segments = SegmentFolder(part)
         has_images = False
         with PictureParts() as parts:
             with open_annotations(part) as file:
@@ -88,13 +90,13 @@ class CocoForm(AnnotationForm):
                         has_images = True
                         parts.add(picture, parse_image_row(element.value, place))
                     else:
-                        ids.add(element)
+                        annotation_ids.add(element)
                         parts.add(picture, parse_annotation_row(element.value, place, segments))
             if not has_images:
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
             # Known only here, since the categories may come after the rows that refer to them.
             names.objects, names.keypoints = categories.names, categories.keypoints
-            repeated_offsets = ids.find_repeats()
+            repeated_offsets = annotation_ids.find_repeated_offsets()
             for _, picture_parts in parts.read_groups():
                 yield _join_picture(picture_parts, categories, repeated_offsets)
 
@@ -103,7 +105,7 @@ class _Categories:
     """The categories of a file."""
 
     def __init__(self) -> None:
-        self._names: dict[int | str, str] = {}
+        self._names_by_id: dict[int | str, str] = {}
         self._names_by_key: dict[str, str] = {}
         self.keypoints: tuple[str, ...] = ()
 
@@ -114,7 +116,7 @@ class _Categories:
             raise SourceError(
                 f"{place.path} at byte {place.offset}: a category without id or name: {abbreviate_json(row)}. Fix it."
             )
-        first_name = self._names.setdefault(category_id, name)
+        first_name = self._names_by_id.setdefault(category_id, name)
         if first_name != name:
             raise SourceError(
                 f"{place.path} at byte {place.offset}: two categories have the id {category_id!r}: {first_name!r} and"
@@ -129,8 +131,8 @@ class _Categories:
     @property
     def names(self) -> tuple[str, ...]:
         """The classes in the order of their ids, numbers before strings; categories of one name are one class."""
-        ordered_ids = sorted(self._names, key=lambda category_id: (isinstance(category_id, str), category_id))
-        return tuple(dict.fromkeys(self._names[category_id] for category_id in ordered_ids))
+        ordered_ids = sorted(self._names_by_id, key=lambda category_id: (isinstance(category_id, str), category_id))
+        return tuple(dict.fromkeys(self._names_by_id[category_id] for category_id in ordered_ids))
 
     def name_class(self, annotated_object: ObjectAnnotation) -> ObjectAnnotation:
         """Return an object whose class is the name of its category instead of the key; ValueError for an unknown key."""
@@ -160,7 +162,7 @@ class _AnnotationIds:
                 self._ids.append(hash(repr(annotation_id)))
             self._offsets.append(element.offset)
 
-    def find_repeats(self) -> frozenset[int]:
+    def find_repeated_offsets(self) -> frozenset[int]:
         """Return the byte offsets of the annotations whose id occurs more than once."""
         if not self._ids:
             return frozenset()
@@ -169,16 +171,16 @@ class _AnnotationIds:
 
 
 def _join_picture(parts: list[Annotated], categories: _Categories, repeated_offsets: frozenset[int]) -> Annotated:
-    """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged or repeats an
-    id, or if "images" does not list the picture.
+    """Return the annotation of a picture from its row of "images" and its annotations; an error if one is damaged, repeats an id
+    or has an unknown category, or if "images" does not list the picture.
     """
     annotations = [part for part in parts if isinstance(part, ImageAnnotation)]
     # Only rows of "images" name a picture.
     images = [part for part in annotations if part.picture]
     annotation_rows = [part for part in annotations if not part.picture]
-    error = next((part for part in parts if isinstance(part, BadRecordError)), None)
-    if error is not None:
-        return add_key(error, images[0].picture) if images else error
+    first_error = next((part for part in parts if isinstance(part, BadRecordError)), None)
+    if first_error is not None:
+        return add_key(first_error, images[0].picture) if images else first_error
     if not images:
         return annotation_rows[0].place.make_error("an annotation of an image that the file does not list")
     if len(images) > 1:

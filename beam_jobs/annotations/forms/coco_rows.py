@@ -21,7 +21,8 @@ from tpudata.json_values import abbreviate_json, convert_json_number
 from tpudata.storage import storage_for
 
 IMAGES, ANNOTATIONS = "images", "annotations"
-_ID_KEYS = {IMAGES: "id", ANNOTATIONS: "image_id"}
+# Key of the picture's id in the rows of each array.
+_PICTURE_ID_KEYS = {IMAGES: "id", ANNOTATIONS: "image_id"}
 
 
 class SegmentFolder:
@@ -47,7 +48,7 @@ def find_picture_id(element: Element) -> Hashable:
     """Return the id of a row's picture; for an invalid row, a value that no other row has."""
     if _find_row_problem(element.value, element.key):
         return element.key, element.offset
-    picture_id: Hashable = element.value[_ID_KEYS[element.key]]
+    picture_id: Hashable = element.value[_PICTURE_ID_KEYS[element.key]]
     return picture_id
 
 
@@ -56,13 +57,14 @@ def format_category_key(category_id: Any) -> str:
     return str(category_id) if isinstance(category_id, int) else abbreviate_json(category_id)
 
 
-def _find_row_problem(row: Any, key: str) -> str:
-    """Return why a row of an array belongs to no picture, or an empty string."""
+def _find_row_problem(row: Any, array: str) -> str:
+    """Return why a row of an array, `IMAGES` or `ANNOTATIONS`, belongs to no picture; an empty string if it belongs to one."""
     if not isinstance(row, dict):
-        return f"not a JSON object in {key!r}: {abbreviate_json(row)}"
-    picture_id = row.get(_ID_KEYS[key])
+        return f"not a JSON object in {array!r}: {abbreviate_json(row)}"
+    id_key = _PICTURE_ID_KEYS[array]
+    picture_id = row.get(id_key)
     is_id = isinstance(picture_id, int | str) and not isinstance(picture_id, bool)
-    return "" if is_id else f"no {_ID_KEYS[key]!r} in {key!r}: {abbreviate_json(row)}"
+    return "" if is_id else f"no {id_key!r} in {array!r}: {abbreviate_json(row)}"
 
 
 def parse_image_row(row: Any, place: Place) -> Annotated:
@@ -96,7 +98,8 @@ def _parse_side(row: Mapping[str, Any], name: str) -> int:
 def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Annotated:
     """Return a row of "annotations" as a part of its picture's annotation, or the row's error.
 
-    Its objects have the keys of categories as their classes, since the categories may come later in the file.
+    Its objects have the keys of categories as their classes, since the categories may come later in the file. Its `picture` is
+    empty: only rows of "images" name the picture.
     """
     problem = _find_row_problem(row, ANNOTATIONS)
     if problem:

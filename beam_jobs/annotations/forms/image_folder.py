@@ -31,7 +31,7 @@ _CAPTIONS = ("text", "caption", "captions")
 _USED_COLUMNS = {_PICTURE, _OBJECTS, _LABEL, *_CAPTIONS}
 # Kinds of cells, next to INT, FLOAT and STR. float32 would change a wide integer.
 _EMPTY, _WIDE_INT = "empty", "wide int"
-_NAMES = ("metadata.jsonl", "metadata.csv")
+_FILE_NAMES = ("metadata.jsonl", "metadata.csv")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,18 +64,19 @@ class ImageFolderForm(AnnotationForm):
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> ImageFolderForm | None:
         """Return the form of a folder with metadata.csv or metadata.jsonl; None if it has neither."""
         del path
-        metadata_path = pick_file(entries, *_NAMES)
+        metadata_path = pick_file(entries, *_FILE_NAMES)
         return cls(metadata_path, is_csv=metadata_path.endswith(".csv")) if metadata_path else None
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the file."""
+        """Return the file, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of each picture, in the order of the file."""
         del names
         seen_pictures: set[str] = set()
-        for place, row in _read_csv_rows(part) if self.is_csv else _read_json_rows(part):
+        rows = _read_csv_rows(part) if self.is_csv else _read_json_rows(part)
+        for place, row in rows:
             if isinstance(row, BadRecordError):
                 yield row
                 continue
@@ -91,34 +92,34 @@ class ImageFolderForm(AnnotationForm):
 
 
 def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
-    """Yield each row of a CSV with its place, or its error; cells are parsed by the kinds of their columns."""
+    """Yield (place, row or its error) for each row of a CSV; cells are parsed by the kinds of their columns."""
     kinds = _find_column_kinds(path)
     for row in read_table_rows(path):
         if isinstance(row, BadRecordError):
-            # The caller does not use this place: the error names the line.
+            # The caller uses the place only of valid rows: the error names the line.
             yield Place(path), row
         else:
             yield row.place, {name: _parse_cell(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}
 
 
 def _find_column_kinds(path: str) -> dict[str, str]:
-    """Return the kind of each column of values of a CSV, by name: the narrowest kind that changes none of its cells.
+    """Return the kind of each value column of a CSV, by name: the narrowest kind that changes none of the column's cells.
 
     Raises:
         SourceError: a column has no name, or the file cannot be read as a table.
     """
-    kinds: dict[str, set[str]] = {}
+    cell_kinds_by_column: dict[str, set[str]] = {}
     for row in read_table_rows(path):
         if isinstance(row, TableRow):
             if "" in row.cells:
                 raise SourceError(f"{path}: a column has no name, which a feature needs. Give it one in the first row.")
             for name in row.cells.keys() - _USED_COLUMNS:
-                kinds.setdefault(name, set()).add(_find_cell_kind(row.cells[name]))
-    return {name: _merge_cell_kinds(cell_kinds) for name, cell_kinds in kinds.items()}
+                cell_kinds_by_column.setdefault(name, set()).add(_find_cell_kind(row.cells[name]))
+    return {name: _merge_cell_kinds(cell_kinds) for name, cell_kinds in cell_kinds_by_column.items()}
 
 
 def _merge_cell_kinds(cell_kinds: set[str]) -> str:
-    """Return the kind of a column by the kinds of its cells: text if numbers would change some of them."""
+    """Return the kind of a column from the kinds of its cells: text if a number would change some of them."""
     # Fractions make the column float32, which would change wide integers.
     if STR in cell_kinds or {FLOAT, _WIDE_INT} <= cell_kinds:
         return STR
@@ -152,7 +153,7 @@ def _parse_cell(cell: str, kind: str) -> int | float | str:
 
 
 def _read_json_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRecordError]]:
-    """Yield the place of each row of a JSONL file with the row, or with its error."""
+    """Yield (place, row or its error) for each row of a JSONL file."""
     for place, text in read_text_lines(path):
         try:
             row = parse_input_json(text)

@@ -21,7 +21,7 @@ from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
 from tpudata.storage import Entry
 
 _SUFFIXES = (".png",)
-_WIDE = MAP_BITS["uint16"]
+_WIDE_BITS = MAP_BITS["uint16"]
 _CITYSCAPES = re.compile(r"(?P<picture>.*)_gt(?:Fine|Coarse)_(?P<ids>\w+)\.png")
 _TRAIN_IDS, _LABEL_IDS = "labelTrainIds", "labelIds"
 
@@ -33,7 +33,7 @@ class LabelMapsForm(AnnotationForm):
     Attributes:
         path: path of the folder that the maps are below.
         cityscapes_ids: `"labelIds"` or `"labelTrainIds"` for Cityscapes; empty for other folders.
-        is_wide: whether the first map has 16 bits: then records have maps of 16 bits.
+        is_wide: whether the first map has 16 bits per pixel: then records have maps of 16 bits.
     """
 
     path: str
@@ -54,7 +54,7 @@ class LabelMapsForm(AnnotationForm):
         if kind is None:
             return None
         bits, colour = kind
-        return cls(folder, is_wide=bits == _WIDE) if colour in (GREY, PALETTE) else None
+        return cls(folder, is_wide=bits == _WIDE_BITS) if colour in (GREY, PALETTE) else None
 
     @property
     def map_folders(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class LabelMapsForm(AnnotationForm):
         return (self.path,)
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the folder."""
+        """Return the folder, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:

@@ -25,8 +25,10 @@ from beam_jobs.file_names import find_parent
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.storage import Entry
 
+# Parts of the names of class-description files: of all, and of those for boxes.
 _DESCRIPTIONS = "class-descriptions"
 _BOXABLE = "boxable"
+# IsGroupOf of a box for which it was not checked.
 _UNKNOWN = "-1"
 
 
@@ -57,29 +59,32 @@ class OpenImagesForm(AnnotationForm):
         """Return the form of a folder's CSVs of boxes or, if there are none, of its CSVs of classes; None without either."""
         del path
         heads = {entry.path: read_start(entry.path) for entry in entries if _is_csv(entry)}
-        files = [file for file, head in heads.items() if _is_open_images(head)]
-        box_files = [file for file in files if _has_boxes(heads[file])]
-        return cls(tuple(box_files or files), _find_descriptions(entries, has_boxes=bool(box_files))) if files else None
+        paths = [file for file, head in heads.items() if _is_open_images(head)]
+        if not paths:
+            return None
+        box_paths = [file for file in paths if _has_boxes(heads[file])]
+        return cls(tuple(box_paths or paths), _find_descriptions(entries, has_boxes=bool(box_paths)))
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the files. Each has the pictures of another split."""
+        """Return the files. Each has the pictures of a different split."""
         return self.paths
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the annotation of each picture, whose name has no extension, in the order of first appearance; fill `names` with
         all classes of the descriptions.
         """
-        class_names = _read_class_names(self.descriptions_path) if self.descriptions_path else {}
+        names_by_label = _read_class_names(self.descriptions_path) if self.descriptions_path else {}
         has_boxes = _has_boxes(read_start(part))
         if has_boxes:
-            names.objects = tuple(class_names.values())
+            names.objects = tuple(names_by_label.values())
         else:
-            names.pictures = tuple(class_names.values())
-        return group_parts(_read_parts(part, class_names, has_boxes=has_boxes))
+            names.pictures = tuple(names_by_label.values())
+        return group_parts(_read_parts(part, names_by_label, has_boxes=has_boxes))
 
 
-def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
-    """Yield (picture, annotation with one box or class) for each row, or its error."""
+def _read_parts(path: str, names_by_label: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture, annotation) for each row, or (picture or unique key, error) for a bad row."""
+    parse_row = _parse_box if has_boxes else _parse_class
     for row in read_table_rows(path):
         if isinstance(row, BadRecordError):
             # The message names the line, so no other row has this key.
@@ -87,39 +92,39 @@ def _read_parts(path: str, class_names: dict[str, str], *, has_boxes: bool) -> I
             continue
         picture = row.cells["ImageID"]
         try:
-            yield picture, (_parse_box if has_boxes else _parse_class)(row, class_names)
+            yield picture, parse_row(row, names_by_label)
         except ValueError as error:
             yield picture, row.place.make_error(str(error), picture)
 
 
-def _parse_box(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
+def _parse_box(row: TableRow, names_by_label: dict[str, str]) -> ImageAnnotation:
     """Return the annotation of a row of boxes: one object, a crowd if IsGroupOf is 1, with edges in fractions of the picture."""
     box = (row.read_number("YMin"), row.read_number("XMin"), row.read_number("YMax"), row.read_number("XMax"))
     is_group = row.cells.get("IsGroupOf")
     is_crowd = None if is_group in (None, _UNKNOWN) else is_group == "1"
-    annotated_object = ObjectAnnotation(box, _find_class_name(row, class_names), is_crowd)
+    annotated_object = ObjectAnnotation(box, _find_class_name(row, names_by_label), is_crowd)
     return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(annotated_object,))
 
 
-def _parse_class(row: TableRow, class_names: dict[str, str]) -> ImageAnnotation:
-    """Return the annotation of a row of classes: one class, or no class if people verified that the picture does not show it."""
+def _parse_class(row: TableRow, names_by_label: dict[str, str]) -> ImageAnnotation:
+    """Return the annotation of a row of classes: one class, or none if the picture does not show it."""
     # A confidence of 0 stands for a class that was looked for and is absent.
     is_present = "Confidence" not in row.cells or row.read_number("Confidence") > 0
     return ImageAnnotation(
-        row.cells["ImageID"], row.place, classes=(_find_class_name(row, class_names),) if is_present else ()
+        row.cells["ImageID"], row.place, classes=(_find_class_name(row, names_by_label),) if is_present else ()
     )
 
 
-def _find_class_name(row: TableRow, class_names: dict[str, str]) -> str:
+def _find_class_name(row: TableRow, names_by_label: dict[str, str]) -> str:
     """Return the name of a row's class in the class descriptions, or without descriptions the LabelName itself.
 
     Raises:
         ValueError: the descriptions lack the LabelName.
     """
     label = row.cells["LabelName"]
-    if class_names and label not in class_names:
+    if names_by_label and label not in names_by_label:
         raise ValueError(f"LabelName {label!r} is not in the class descriptions")
-    return class_names.get(label, label)
+    return names_by_label.get(label, label)
 
 
 def _is_csv(entry: Entry) -> bool:

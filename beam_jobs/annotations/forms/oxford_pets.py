@@ -24,7 +24,7 @@ from beam_jobs.file_names import find_parent
 from tpudata.errors import SourceError
 from tpudata.storage import Entry, storage_for
 
-_LISTS = {"trainval.txt": "train", "test.txt": "test"}
+_SPLITS_BY_LIST_NAME = {"trainval.txt": "train", "test.txt": "test"}
 # No class has a number of more than 9 digits; int() rejects strings of over 4,300 digits.
 _ROW = re.compile(r"(?P<picture>(?P<breed>\S+)_\d+) (?P<number>\d{1,9}) (?P<species>[12]) \d+")
 _HEAD = re.compile(rb"(?:#[^\n]*\n)*\S+_\d+ \d+ [12] \d+\r?\n")
@@ -61,7 +61,7 @@ class OxfordPetsForm(AnnotationForm):
         trimaps, list_path = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
         if not trimaps or not list_path:
             return None
-        split_files = ((pick_file(entries, name), split) for name, split in _LISTS.items())
+        split_files = ((pick_file(entries, name), split) for name, split in _SPLITS_BY_LIST_NAME.items())
         return cls(list_path, trimaps, SplitLists.open([(file, split) for file, split in split_files if file]))
 
     @property
@@ -75,7 +75,7 @@ class OxfordPetsForm(AnnotationForm):
         return (self.trimaps,) if self.trimaps else ()
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the list."""
+        """Return the list, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
@@ -84,7 +84,7 @@ class OxfordPetsForm(AnnotationForm):
         Raises:
             SourceError: two breeds have the same number.
         """
-        breeds: dict[int, str] = {}
+        breeds_by_number: dict[int, str] = {}
         seen_pictures: set[str] = set()
         for place, text in read_text_lines(part):
             if text.startswith("#"):
@@ -94,7 +94,7 @@ class OxfordPetsForm(AnnotationForm):
                 yield place.make_error(f"not a row of NAME_NUMBER CLASS-ID SPECIES BREED-ID: {text[:80]!r}")
                 continue
             picture, breed, number = row["picture"], row["breed"], int(row["number"])
-            first_breed = breeds.setdefault(number, breed)
+            first_breed = breeds_by_number.setdefault(number, breed)
             if first_breed != breed:
                 raise SourceError(
                     f"{part} line {place.line}: class {number} is {breed!r} here, and {first_breed!r} above. Fix the list."
@@ -107,4 +107,4 @@ class OxfordPetsForm(AnnotationForm):
             yield ImageAnnotation(
                 picture, place, classes=(breed,), map_file=trimap, values=(("species", int(row["species"])),)
             )
-        names.pictures = tuple(dict.fromkeys(breeds[number] for number in sorted(breeds)))
+        names.pictures = tuple(dict.fromkeys(breed for _, breed in sorted(breeds_by_number.items())))

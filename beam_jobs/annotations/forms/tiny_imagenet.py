@@ -39,7 +39,7 @@ class TinyImagenetForm(AnnotationForm):
         return cls(path) if _HEAD.match(head) else None
 
     def list_parts(self) -> Iterable[str]:
-        """Yield the file."""
+        """Return the file, the only part."""
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:

@@ -44,9 +44,10 @@ _SUFFIXES = (".xml",)
 _HEAD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!.*>\s*)*<annotation[\s>]", re.DOTALL)
 # An annotation of a picture has a few KB. Without this limit, a far larger file would be read to memory whole.
 _MAX_BYTES = 1 << 24
-# Splits by the file in ImageSets/Main.
-_LISTS = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
+# Splits by the name of their list in ImageSets/Main.
+_SPLITS_BY_LIST_NAME = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
 _TRAIN_AND_VALIDATION = "trainval.txt"
+# Names of the dataset's folders of label maps.
 _SEGMENTATIONS = ("SegmentationClass", "SegmentationObject")
 
 
@@ -86,7 +87,7 @@ class VocForm(AnnotationForm):
             return self
         main = pick_folder(list_first_entries(sets), "Main")
         files = list_first_entries(main) if main else []
-        files_by_split = {split: pick_file(files, name) for name, split in _LISTS.items()}
+        files_by_split = {split: pick_file(files, name) for name, split in _SPLITS_BY_LIST_NAME.items()}
         # Without the two lists, all pictures of trainval.txt are for training.
         if not files_by_split["train"] and not files_by_split["validation"]:
             files_by_split["train"] = pick_file(files, _TRAIN_AND_VALIDATION)
@@ -138,7 +139,7 @@ class _Builder(ElementTree.TreeBuilder):
 
 
 def parse_xml(data: bytes) -> ElementTree.Element:
-    """Return the root of an XML file; ValueError if it is truncated or damaged, or has a document type."""
+    """Return the root of an XML file; ValueError if it is truncated or damaged, or has a document type or an unknown encoding."""
     parser = ElementTree.XMLParser(target=_Builder())
     try:
         parser.feed(data)

@@ -58,7 +58,9 @@ _OTHER_FILES = (
 _NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _HEAD = re.compile(rb"\s*\d+(?:[ \t]+%s){4,}[ \t]*(?:\r?\n|\Z)" % _NUMBER)
 _BOX_NUMBERS = 4
-# Folders that may have the names of classes: that of the files, and two above it.
+# x and y of 3 points.
+_MIN_POLYGON_NUMBERS = 6
+# Number of folders that may have the names of classes: that of the text files, and two above it.
 _LEVELS = 3
 
 
@@ -114,7 +116,7 @@ class YoloForm(AnnotationForm):
         names.objects = tuple(dict.fromkeys(self.names.classes))
         # YOLO gives keypoints no names, so they are named by their numbers.
         names.keypoints = tuple(map(str, range(self.names.keypoint_count)))
-        picture = _find_picture(part.removeprefix(f"{self.path.rstrip('/')}/"))
+        picture = _find_picture_name(part.removeprefix(f"{self.path.rstrip('/')}/"))
         objects = []
         for place, text in read_text_lines(part):
             try:
@@ -125,7 +127,7 @@ class YoloForm(AnnotationForm):
         yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
 
 
-def _find_picture(relative_path: str) -> str:
+def _find_picture_name(relative_path: str) -> str:
     """Return the name of a file's picture, without extension: `train/images/0001` for `train/labels/0001.txt`."""
     *folders, name = relative_path[: -len(".txt")].split("/")
     # As YOLO does: the last of several folders `labels` stands for `images`.
@@ -153,7 +155,7 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
             pairs = zip(keypoints[::2], keypoints[1::2], strict=True)
             keypoints = [number for pair in pairs for number in (*pair, 2.0 if any(pair) else 0.0)]
         return ObjectAnnotation(box, name, keypoints=pack_keypoints(keypoints))
-    if names.keypoint_count or len(coordinates) % 2 or len(coordinates) < 6:
+    if names.keypoint_count or len(coordinates) % 2 or len(coordinates) < _MIN_POLYGON_NUMBERS:
         expected = (
             f"a box and {names.keypoint_count} keypoints"
             if names.keypoint_count
@@ -165,13 +167,13 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
 
 
 def _find_names(folder: str) -> _Names:
-    """Return the names in a folder, or in the nearest of the two folders above it.
+    """Return the names in a folder or, if it has none, in the nearest of the two folders above it.
 
     Raises:
         SourceError: none of the three folders has names, or a YAML file is damaged.
     """
     searched_folder = folder
-    for level in range(_LEVELS):
+    for _ in range(_LEVELS):
         for entry in list_first_entries(searched_folder):
             if entry.is_folder:
                 continue
@@ -182,7 +184,7 @@ def _find_names(folder: str) -> _Names:
                 if names is not None:
                     return names
         above = find_parent(searched_folder)
-        if not above or level == _LEVELS - 1:
+        if not above:
             break
         searched_folder = above
     raise SourceError(
@@ -205,17 +207,20 @@ def _read_yaml_names(path: str) -> _Names | None:
     classes = _list_classes(content["names"])
     # [keypoints of an object, numbers of a keypoint]; datasets without keypoints have no such entry.
     shape = content.get("kpt_shape", [0, 3])
-    is_keypoint_shape = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
-    if classes is None or not is_keypoint_shape or shape[0] < 0 or shape[1] not in (2, 3):
+    is_pair = isinstance(shape, list) and len(shape) == 2 and all(isinstance(number, int) for number in shape)
+    if classes is None or not is_pair or shape[0] < 0 or shape[1] not in (2, 3):
         raise SourceError(
             f"{path}: names or kpt_shape are not those of YOLO (expected a list of names or numbers with names, and"
             " [keypoints, 2 or 3]). Fix it."
         )
-    return _Names(classes, *shape)
+    return _Names(classes, keypoint_count=shape[0], numbers_per_keypoint=shape[1])
 
 
 def _list_classes(names: Any) -> tuple[str, ...] | None:
-    """Return the names of classes 0, 1 and so on; None if `names` is empty, or neither a list nor a mapping from these numbers."""
+    """Return the names of classes 0, 1 and so on.
+
+    None if `names` is empty, neither a list nor a mapping from these numbers, or has a list or mapping in place of a name.
+    """
     # The keys are sorted as strings, since keys of different types, such as 0 and "a", have no order.
     if isinstance(names, dict) and sorted(names, key=str) == sorted(range(len(names)), key=str):
         names = [names[number] for number in range(len(names))]

@@ -171,7 +171,9 @@ class AnnotatedConverter(ImageConverter):
         # The annotation, the only feature of the references, is not a feature of records, so it is estimated separately.
         sizes = super().text_bytes(dataclasses.replace(pack, features={}))
         carried_annotations = pack.features[ANNOTATION]
-        return sizes + np.array([_estimate_text_bytes(carried.annotation) for carried in carried_annotations], np.int64)
+        return sizes + np.array(
+            [_estimate_annotation_bytes(carried.annotation) for carried in carried_annotations], np.int64
+        )
 
     def _resolve_label(self, reference: Reference, labels: Labels) -> Label:
         """Return None: the classes are among the values of the annotation."""
@@ -217,7 +219,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
         raise annotation.place.make_error(f"its {kind} cannot be read: {error}", annotation.picture) from None
 
 
-def _estimate_text_bytes(annotation: ImageAnnotation) -> int:
+def _estimate_annotation_bytes(annotation: ImageAnnotation) -> int:
     """Return the approximate bytes of an annotation's objects and captions in its record."""
     # Keypoints have 8 bytes a number here, and 4 or fewer in a record.
     name_and_keypoint_bytes = sum(

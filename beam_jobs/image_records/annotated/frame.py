@@ -25,7 +25,7 @@ from tpudata.images.pixels import find_exif_orientation
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
 _BOX_FIX = "remove or correct it, or pass --on-bad-record=skip to omit its picture"
-# Functions that turn a point (x, y), in fractions of the sides, upright, by orientation; PIL.ImageOps.exif_transpose turns pixels.
+# By Exif orientation, functions that turn a point (x, y) upright, in fractions of the sides, as PIL.ImageOps.exif_transpose does.
 _POINT_TURNS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     1: lambda x, y: (x, y),
     2: lambda x, y: (1 - x, y),
@@ -36,6 +36,7 @@ _POINT_TURNS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     7: lambda x, y: (1 - y, 1 - x),
     8: lambda x, y: (y, 1 - x),
 }
+# The same turns of pixels, [height, width].
 _PIXEL_TURNS: dict[int, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
     1: lambda pixels: pixels,
     2: lambda pixels: pixels[:, ::-1],
@@ -210,9 +211,14 @@ def place_map(feature: Feature, data: bytes, frame: Frame, *, is_upright: bool =
     return encode_label_map(feature, view.convert_pixels(decode_label_map(feature, data)))[0]
 
 
-def _pick_nearest(size: int, source: int) -> npt.NDArray[np.int64]:
-    """Return, for each pixel of a side of `size` pixels, the pixel of the source's side in which its centre lies: int64 [size]."""
-    return ((2 * np.arange(size, dtype=np.int64) + 1) * source) // (2 * size)
+def _pick_nearest(size: int, source_size: int) -> npt.NDArray[np.int64]:
+    """Return, for each pixel of a side, the index of the source's pixel in which its centre lies: int64 [size].
+
+    Args:
+        size: length of the side in pixels.
+        source_size: length of the same side of the source, before it is resized.
+    """
+    return ((2 * np.arange(size, dtype=np.int64) + 1) * source_size) // (2 * size)
 
 
 def _clip(value: float) -> float:

@@ -24,8 +24,10 @@ from tpudata.images.header import check_png_checksums, read_header
 from tpudata.images.image_format import PNG
 from tpudata.images.pillow_files import load_image, open_image
 
+# PNG's number for red, green and blue without alpha.
 _COLOUR = 2
-_SEGMENT_BYTES = np.array([1, 1 << 8, 1 << 16], np.uint32)
+# Factors of red, green and blue in the id of a segment.
+_ID_FACTORS = np.array([1, 1 << 8, 1 << 16], np.uint32)
 
 
 def list_annotation_values(
@@ -66,7 +68,8 @@ def list_annotation_values(
         values |= {
             feature.name: _convert_extra_value(feature, extra_values.get(feature.name)) for feature in schema.further
         }
-        # `encode_example` finds the kind of a list by its elements, so an empty one is passed as an array of the feature's dtype.
+        # `encode_example` infers the kind of a list from its elements, so an empty list is passed as an array of the feature's
+        # dtype.
         if [] in values.values():
             features = {feature.name: feature for feature in (*schema.features, *schema.class_features)}
             values = {name: make_empty_list(features[name]) if value == [] else value for name, value in values.items()}
@@ -207,7 +210,7 @@ def _read_segments(data: bytes, view: View) -> Segments:
             f"its PNG of segments has {header.width} x {header.height} pixels (expected {view.width} x {view.height})"
         )
     check_png_checksums(data)
-    segments: Segments = np.asarray(load_image(open_image(data, PNG), PNG)).astype(np.uint32) @ _SEGMENT_BYTES
+    segments: Segments = np.asarray(load_image(open_image(data, PNG), PNG)).astype(np.uint32) @ _ID_FACTORS
     return segments
 
 

@@ -144,7 +144,7 @@ class ImageArrays(ClassifiedSource):
         """Yield a reference, with the payload `Pixels`, to every image of a set."""
         del ignored
         payload = unit.payload
-        height, width, channels = payload.image_shape()
+        height, width, channels = payload.find_image_shape()
         for index, row in enumerate(unit.rows()):
             key = f"{unit.name}/{index:08d}"
             try:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from beam_jobs.feature_values.values import compute_decoded_size, describe, fit, infer
+from beam_jobs.feature_values.values import compute_decoded_size, describe, fit_feature, infer_feature
 from tests.beam_jobs.images import encode, picture
 from tpudata.errors import FeatureError
 from tpudata.format import Feature, decode_example, encode_example
@@ -41,7 +41,7 @@ VALUES = st.one_of(
 @given(st.dictionaries(NAMES, VALUES, min_size=1, max_size=4))
 def test_tensorflow_parses_the_stored_values(example: dict[str, Any]) -> None:
     tf = pytest.importorskip("tensorflow")
-    pairs = {name: infer(name, value) for name, value in example.items()}
+    pairs = {name: infer_feature(name, value) for name, value in example.items()}
     parsed = tf.train.Example.FromString(encode_example({name: stored for name, (_, stored) in pairs.items()}))
     assert set(parsed.features.feature) == set(example)
     for name, value in example.items():
@@ -82,20 +82,20 @@ DATA = b"\x00a\xff\x00"
 )
 def test_stores_all_types_of_bytes_as_bytes(value: Any, shape: tuple[int, ...]) -> None:
     tf = pytest.importorskip("tensorflow")
-    feature, stored = infer("x", value)
+    feature, stored = infer_feature("x", value)
     assert feature == Feature("x", "bytes", "string", shape)
     found = tf.train.Example.FromString(encode_example({"x": stored})).features.feature["x"]
     # numpy drops zero bytes at the end of each value of an array.
     wanted = DATA.rstrip(b"\0") if isinstance(value, np.ndarray) else DATA
     assert list(found.bytes_list.value) == [wanted]
-    assert fit(feature, value)[0] == feature
+    assert fit_feature(feature, value)[0] == feature
     assert encode_example({"x": value}) == encode_example({"x": stored})
 
 
 def test_bytes_of_any_type_fit_raw_features() -> None:
     feature = Feature("x", "bytes", "int16", (2,), "raw")
     for value in (DATA, bytearray(DATA), memoryview(DATA)):
-        assert fit(feature, value) == (feature, DATA)
+        assert fit_feature(feature, value) == (feature, DATA)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_bytes_of_any_type_fit_raw_features() -> None:
     ],
 )
 def test_infers_the_feature_of_scalars_and_sequences(value: Any, feature: Feature, stored: list[Any]) -> None:
-    found, kept = infer("x", value)
+    found, kept = infer_feature("x", value)
     assert found == feature
     assert decode_example(encode_example({"x": kept}))["x"] == stored
 
@@ -131,16 +131,19 @@ JPEG, PNG, GIF = (encode(picture(), name) for name in ("JPEG", "PNG", "GIF"))
 @pytest.mark.parametrize("value", [float(ID), [0.5, float(ID)], np.array([[float(ID)]]), np.float64(ID), 1700000000.75])
 def test_rejects_floats_that_float32_changes(value: Any) -> None:
     with pytest.raises(FeatureError, match=r"Feature 'x': \d+\.\d+ would become \d+\.0 in float32.*numpy\.float32"):
-        infer("x", value)
+        infer_feature("x", value)
     # An explicit float32 is rounded.
-    rounded = decode_example(encode_example({"x": infer("x", np.float32(value))[1]}))["x"]
+    rounded = decode_example(encode_example({"x": infer_feature("x", np.float32(value))[1]}))["x"]
     feature = Feature("x", "float", "float32", np.shape(value))
-    assert decode_example(encode_example({"x": fit(feature, value)[1]}))["x"] == rounded
+    assert decode_example(encode_example({"x": fit_feature(feature, value)[1]}))["x"] == rounded
 
 
 def test_rounds_measured_floats_to_float32() -> None:
     values = [0.1, 6.02214076e23, 16777216.0, math.inf, -math.inf]
-    assert decode_example(encode_example({"x": infer("x", values)[1]}))["x"] == np.asarray(values, np.float32).tolist()
+    assert (
+        decode_example(encode_example({"x": infer_feature("x", values)[1]}))["x"]
+        == np.asarray(values, np.float32).tolist()
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_rounds_measured_floats_to_float32() -> None:
 )
 def test_rejects_values_of_mixed_or_unsupported_types(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
-        encode_example({"x": infer("x", value)[1]})
+        encode_example({"x": infer_feature("x", value)[1]})
     with pytest.raises(FeatureError, match=f"Feature 'x': .*{re.escape(message)}"):
         encode_example({"x": value})
 
@@ -180,7 +183,7 @@ def test_rejects_values_of_mixed_or_unsupported_types(value: Any, message: str) 
 )
 def test_rejects_values_that_no_feature_holds(value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=message):
-        infer("x", value)
+        infer_feature("x", value)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +207,7 @@ def test_rejects_values_that_no_feature_holds(value: Any, message: str) -> None:
     ],
 )
 def test_stores_values_as_given_features_declare(feature: Feature, value: Any, stored: Any) -> None:
-    found, got = fit(feature, value)
+    found, got = fit_feature(feature, value)
     assert encode_example({"x": got}) == encode_example({"x": stored})
     assert (found.kind, found.dtype, found.encoding) == (feature.kind, feature.dtype, feature.encoding)
 
@@ -267,7 +270,7 @@ def test_stores_values_as_given_features_declare(feature: Feature, value: Any, s
 )
 def test_rejects_values_that_do_not_fit_the_given_feature(feature: Feature, value: Any, message: str) -> None:
     with pytest.raises(FeatureError, match=message) as caught:
-        fit(feature, value)
+        fit_feature(feature, value)
     assert "Feature 'x'" in str(caught.value)
 
 
@@ -276,7 +279,7 @@ def test_rejects_values_that_do_not_fit_the_given_feature(feature: Feature, valu
     [(np.zeros((3, 4), np.float32), 48), (np.zeros((3, 4), np.uint8), 12), (7, 4), ("text", None), (b"", None)],
 )
 def test_decoded_size_is_the_size_of_the_tensor(value: npt.NDArray[Any] | int | str | bytes, size: int | None) -> None:
-    feature, _ = infer("x", value)
+    feature, _ = infer_feature("x", value)
     assert compute_decoded_size(feature) == size
     assert describe(feature).endswith(f"of shape {feature.shape}")
 
@@ -288,11 +291,11 @@ def test_encodes_arrays_as_png_if_the_schema_declares_an_image(channels: int) ->
     for height, width in ((1, 1), (5, 9), (9, 5)):
         pixels = np.random.default_rng(height).integers(0, 256, (height, width, channels), np.uint8)
         for value in (pixels, np.asfortranarray(pixels), pixels.astype(np.int64)):
-            _, stored = fit(feature, value)
+            _, stored = fit_feature(feature, value)
             assert stored.startswith(b"\x89PNG")
             assert np.array_equal(tf.io.decode_image(stored, channels).numpy(), pixels)
     if channels == 1:
-        assert fit(feature, pixels[:, :, 0]) == fit(feature, pixels)
+        assert fit_feature(feature, pixels[:, :, 0]) == fit_feature(feature, pixels)
 
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -307,30 +310,30 @@ WIDE = {
 def test_stores_ml_dtypes_floats_as_float32_without_loss(name: str) -> None:
     kind = getattr(ml_dtypes, name)
     array = np.array(WIDE[name], kind)
-    feature, stored = infer("x", array)
+    feature, stored = infer_feature("x", array)
     assert feature == Feature("x", "float", "float32", (3,))
     assert decode_example(encode_example({"x": stored}))["x"] == WIDE[name]
-    assert infer("x", [*array])[0] == feature
-    assert decode_example(encode_example({"x": infer("x", [*array])[1]}))["x"] == WIDE[name]
-    assert infer("x", kind(1.5))[0] == Feature("x", "float", "float32")
-    assert infer("x", array.reshape(1, 3))[0].shape == (1, 3)
-    assert decode_example(encode_example({"x": fit(feature, array)[1]}))["x"] == WIDE[name]
+    assert infer_feature("x", [*array])[0] == feature
+    assert decode_example(encode_example({"x": infer_feature("x", [*array])[1]}))["x"] == WIDE[name]
+    assert infer_feature("x", kind(1.5))[0] == Feature("x", "float", "float32")
+    assert infer_feature("x", array.reshape(1, 3))[0].shape == (1, 3)
+    assert decode_example(encode_example({"x": fit_feature(feature, array)[1]}))["x"] == WIDE[name]
     raw = Feature("x", "bytes", "float32", (3,), "raw")
-    assert fit(raw, array) == (raw, np.array(WIDE[name], "<f4").tobytes())
+    assert fit_feature(raw, array) == (raw, np.array(WIDE[name], "<f4").tobytes())
     with pytest.raises(FeatureError, match=r"got float of shape \(3,\), expected int64"):
-        fit(Feature("x", "int64", "int64", (3,)), array)
+        fit_feature(Feature("x", "int64", "int64", (3,)), array)
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4"])
 def test_stores_ml_dtypes_integers_as_int64(name: str) -> None:
     array = np.array([1, 7], getattr(ml_dtypes, name))
-    assert infer("x", array)[0] == Feature("x", "int64", "int64", (2,))
-    assert decode_example(encode_example({"x": infer("x", array)[1]}))["x"] == [1, 7]
-    assert fit(Feature("x", "bytes", "uint8", (2,), "raw"), array)[1] == b"\1\7"
+    assert infer_feature("x", array)[0] == Feature("x", "int64", "int64", (2,))
+    assert decode_example(encode_example({"x": infer_feature("x", array)[1]}))["x"] == [1, 7]
+    assert fit_feature(Feature("x", "bytes", "uint8", (2,), "raw"), array)[1] == b"\1\7"
 
 
 def test_none_without_a_default_suggests_defaults() -> None:
     with pytest.raises(FeatureError, match=r"Feature 'x': None, and no default.* Pass defaults=\{'x': VALUE\}"):
-        infer("x", None)
+        infer_feature("x", None)
     with pytest.raises(FeatureError, match=r"Feature 'x': None, and no default"):
-        fit(Feature("x", "int64", "int64"), None)
+        fit_feature(Feature("x", "int64", "int64"), None)
