@@ -86,16 +86,18 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
         )
     rows = [[name, json.dumps(value, sort_keys=True)] for name, value in sorted(manifest.options.items())]
     body.append(_format_section("Options of the conversion", [_format_table(["option", "value"], rows)]))
+    body_html = "\n".join(body)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(dataset.path)}</title><style>{_STYLE}{STYLE}</style></head>\n"
-        f"<body><main>\n{chr(10).join(body)}\n</main></body></html>\n"
+        f"<body><main>\n{body_html}\n</main></body></html>\n"
     )
 
 
 def _format_section(title: str, parts: Iterable[str]) -> str:
-    return f"<section><h2>{html.escape(title)}</h2>\n{chr(10).join(parts)}</section>"
+    content = "\n".join(parts)
+    return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>"
 
 
 def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_columns: Sequence[int] = ()) -> str:

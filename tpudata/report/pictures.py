@@ -19,7 +19,7 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
         feature: feature of the picture, which must be `is_picture` if it has bare pixels.
 
     Raises:
-        TpudataError: the label map has other values than its feature says.
+        TpudataError: the label map does not decode, or is a file of the wrong kind.
         OSError: the image cannot be read; Pillow raises other errors for damaged ones.
     """
     if feature.is_label_map:

@@ -43,23 +43,25 @@ class ContentMatch(NamedTuple):
     is_near: bool = False
 
 
-class SampleReader:
-    """Reader of the records of one split.
+class SampleBuilder:
+    """Adds records of one split to the split's statistics.
 
     Args:
         dataset: the dataset.
-        sample: the statistics; the reader adds the records to them.
+        sample: the statistics, which `add` changes.
     """
 
     def __init__(self, dataset: Dataset, sample: SplitSample) -> None:
         self._sample = sample
-        self._outlines, self._folded_digests = Outlines(), set[bytes]()
+        self._outlines = Outlines()
+        # Digests of the texts so far, without case and spaces.
+        self._folded_digests: set[bytes] = set()
         manifest = dataset.manifest
         features = {feature.name: feature for feature in manifest.features}
         self._class_names = dataset.labels() or ()
         self._objects = next(iter(object_tables(manifest.features)), None)
         object_features = () if self._objects is None else self._objects.columns
-        # The manifest has no number of classes for a list of labels, which is found by its name.
+        # The manifest has no number of classes for a list of labels, so such a label is found by its name.
         self._label = (
             next((f for f in features.values() if f.num_classes is not None and f not in object_features), None)
             or features.get("image/class/label")
@@ -80,6 +82,9 @@ class SampleReader:
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
+        used_object_features: tuple[Feature | None, ...] = ()
+        if self._objects is not None:
+            used_object_features = (*self._objects.box_columns, self._objects.label, self._objects.class_text)
         # Only the values of these features are read, so only these features are checked.
         used_features = (
             self._label,
@@ -87,11 +92,7 @@ class SampleReader:
             pixels,
             self._captions,
             *label_maps,
-            *(
-                ()
-                if self._objects is None
-                else (*self._objects.box_columns, self._objects.label, self._objects.class_text)
-            ),
+            *used_object_features,
             *(feature for column in self._texts for feature in column.features),
         )
         self._used_features = {feature.name: feature for feature in used_features if feature is not None}
@@ -211,7 +212,8 @@ class SampleReader:
             values: values of the record's features.
             classes: names of its classes.
         """
-        documents_by_side, content = {}, b""
+        documents_by_side = {}
+        content = b""
         for column in self._texts:
             name = column.feature.name
             # Padding follows the first `count` ids.
