@@ -120,21 +120,21 @@ def _check_sizes(
         raise UsageError(
             f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
         )
-    for name, noun, plural_noun, fix in (
+    for name, value_noun, count_noun, fix in (
         ("num_classes", "labels", "classes", "Convert data with several classes."),
         ("vocab_size", "token ids", "token ids", "Convert the text with another tokenizer."),
     ):
         min_size, user_size = derived.get(name), user_params.get(name)
         if min_size == 1 and user_size is None:
-            raise DatasetError(f"{options.model} needs at least 2 {plural_noun}; {dataset.path} has 1. {fix}")
+            raise DatasetError(f"{options.model} needs at least 2 {count_noun}; {dataset.path} has 1. {fix}")
         if min_size is not None and isinstance(user_size, int) and user_size < min_size:
             highest = min_size - 1
             # With an offset, the labels do not begin at 0.
             if name == "num_classes" and label is not None and label.num_classes is not None:
                 highest = label.label_offset + label.num_classes - 1
             raise UsageError(
-                f"params: {name}={user_size} is too few for {dataset.path}, which has {noun} up to {highest}. Omit {name}, or pass "
-                f"{min_size}."
+                f"params: {name}={user_size} is too few for {dataset.path}, which has {value_noun} up to {highest}. Omit {name}, "
+                f"or pass {min_size}."
             )
 
 

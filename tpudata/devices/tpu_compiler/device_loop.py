@@ -66,10 +66,12 @@ def export_loop(
     """
     # shard_map accepts a mesh without devices.
     mesh = cast(Mesh, AbstractMesh((num_replicas,), (AXIS,)))
-    num_split = 1 + num_batch_tensors
-    batch_specs, shared_specs = program.inputs[1:num_split], program.inputs[num_split:]
+    # The inputs are the replica's index, the batch, and the tensors that all replicas get.
+    first_shared = 1 + num_batch_tensors
+    batch_specs, shared_specs = program.inputs[1:first_shared], program.inputs[first_shared:]
     batch_bytes = sum(spec.dtype.itemsize * int(np.prod(spec.shape)) for spec in batch_specs)
-    steps, loop_arguments = 1, []
+    steps = 1
+    loop_arguments = []
     if max_steps is None:
         function = compile_call(program, layout, mesh)
     else:
@@ -77,8 +79,8 @@ def export_loop(
         steps = max(1, min(max_steps, STACK_BYTES // max(1, batch_bytes)))
         function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
         goes_on = _Argument((), np.dtype(bool), _REPLICATED)
-        portion = _Argument((2,), np.dtype(np.int32), _REPLICATED)
-        loop_arguments = [goes_on, portion]
+        step_range = _Argument((2,), np.dtype(np.int32), _REPLICATED)
+        loop_arguments = [goes_on, step_range]
     specs = dict(zip(program.variables, program.exported.in_avals[len(program.inputs) :], strict=True))
     written = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.written)
     read = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.read)

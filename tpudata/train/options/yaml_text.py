@@ -104,6 +104,7 @@ def _count_values(value: object, counts: dict[int, int | None]) -> int:
             raise ValueError(f"its aliases stand for too many values (expected at most {_MAX_VALUES:,})")
         counts[id(value)] = count
     total = counts[id(value)]
+    # Still being counted: the value contains itself.
     if total is None:
         raise ValueError("Circular reference detected")
     return total

@@ -44,8 +44,8 @@ class EarlyStopping:
         metric = options.early_stop_metric or ""
         # Without a goal, accuracies are better if they are higher, and other metrics, such as losses, if they are lower.
         default_goal = "max" if "accuracy" in metric else "min"
-        self._is_max = (options.early_stop_goal or default_goal) == "max"
-        # Later steps are of earlier runs, whose checkpoints are gone.
+        self._is_higher_better = (options.early_stop_goal or default_goal) == "max"
+        # Values of later steps are from earlier runs, whose checkpoints are gone.
         self.values = {
             evaluated_step: value for evaluated_step, value in self._read_values().items() if evaluated_step <= step
         }
@@ -105,7 +105,7 @@ class EarlyStopping:
             value = self.values[step]
             if math.isnan(value):
                 return math.inf
-            return -value if self._is_max else value
+            return -value if self._is_higher_better else value
 
         return min(self.values, key=compute_badness)
 
@@ -167,7 +167,9 @@ def _keep_best(checkpoint: str, folder: str) -> None:
 
     from tpudata.error_text.libraries import find_reason
 
-    name, state = Path(checkpoint).name, tf.train.get_checkpoint_state(folder)
+    name = Path(checkpoint).name
+    # Read now, before this checkpoint takes the place of the previous one in the state file.
+    state = tf.train.get_checkpoint_state(folder)
     try:
         tf.io.gfile.makedirs(folder)
         for path in _list_files(checkpoint):
