@@ -54,7 +54,7 @@ def has_started() -> bool:
     return False
 
 
-def make_cpu_devices(count: int) -> None:
+def request_cpu_devices(count: int) -> None:
     """Let jax make at least `count` CPU devices when it starts; do nothing if it has started."""
     import jax
 
@@ -70,7 +70,7 @@ def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
         MissingExtraError: jax is not installed.
     """
     import_jax(f"TPUConfig(num_replicas={num_replicas})")
-    make_cpu_devices(num_replicas)
+    request_cpu_devices(num_replicas)
     return select_devices(devices_per_process=num_replicas, num_processes=1)
 
 

@@ -12,7 +12,7 @@ _PORTS_OF_A_STEP = 64
 _PORT_RANGES = 20000 // _PORTS_OF_A_STEP
 # Number of steps of one job that get different ports.
 _STEPS_OF_A_JOB = 8
-_NODES = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
+_NODES_MESSAGE = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
 # More than Slurm starts in one step.
 _MAX_TASKS = 1 << 20
 
@@ -106,7 +106,7 @@ def _parse_hosts(node_list: str) -> list[str]:
         UsageError: the list is malformed.
     """
     if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", node_list):
-        raise UsageError(_NODES.format(node_list[:80]))  # The list may be very long.
+        raise UsageError(_NODES_MESSAGE.format(node_list[:80]))  # The list may be very long.
     hosts = []
     # Commas between entries are outside of brackets.
     for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", node_list):
@@ -135,7 +135,7 @@ def _expand_range(piece: str, node_list: str) -> list[str]:
         first, last = match["first"], match["last"] or match["first"]
         if int(last) - int(first) < _MAX_TASKS:
             return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    raise UsageError(_NODES.format(node_list[:80]))
+    raise UsageError(_NODES_MESSAGE.format(node_list[:80]))
 
 
 def _parse_tasks_per_node(value: str) -> list[int]:

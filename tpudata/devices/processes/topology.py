@@ -71,7 +71,7 @@ class Topology:
 
 
 def make_local_topology(num_replicas: int | None) -> Topology:
-    """Return this process's devices for `num_replicas` replicas; one replica runs in plain TensorFlow, without jax.
+    """Return this process's devices for `num_replicas` replicas; one replica (or None) runs in plain TensorFlow, without jax.
 
     Raises:
         UsageError: jax has started with fewer CPU devices than replicas.

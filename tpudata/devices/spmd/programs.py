@@ -42,7 +42,7 @@ class Layout:
         """Return the layout of a program.
 
         Args:
-            program: the program, which says what variables it reads and writes.
+            program: the program, which names the variables that it reads and writes.
             per_replica: names of variables with a separate value on each replica.
             diverging: names of variables for which replicas may compute different values.
         """
@@ -56,8 +56,8 @@ class Layout:
         )
 
 
-# Arrays of the variables of one group of a layout.
-DeviceArrays: TypeAlias = tuple[jax.Array, ...]
+# Arrays in a fixed order, such as that of the variables in one group of a layout.
+ArrayTuple: TypeAlias = tuple[jax.Array, ...]
 
 
 class _LoopState(NamedTuple):
@@ -76,12 +76,12 @@ class _LoopState(NamedTuple):
 
     step_index: jax.Array
     goes_on: jax.Array | None
-    written: DeviceArrays
-    per_replica: DeviceArrays
+    written: ArrayTuple
+    per_replica: ArrayTuple
     losses: jax.Array
     global_steps: jax.Array
-    fetched: DeviceArrays
-    step_values: DeviceArrays
+    fetched: ArrayTuple
+    step_values: ArrayTuple
 
 
 class LoopOutput(NamedTuple):
@@ -100,8 +100,8 @@ class LoopOutput(NamedTuple):
     goes_on: jax.Array | None
     report: jax.Array
     finite: jax.Array | None
-    fetched: DeviceArrays
-    step_values: DeviceArrays
+    fetched: ArrayTuple
+    step_values: ArrayTuple
 
     def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return NumPy arrays with an entry for each step that was done: its global step, and the replicas' mean loss."""
@@ -112,7 +112,7 @@ class LoopOutput(NamedTuple):
 
 
 # Compiled loop: a function that `DeviceState.run` calls, as `compile_loop` describes it.
-LoopProgram: TypeAlias = Callable[..., tuple[DeviceArrays, DeviceArrays, LoopOutput]]
+LoopProgram: TypeAlias = Callable[..., tuple[ArrayTuple, ArrayTuple, LoopOutput]]
 
 
 def compile_loop(
@@ -137,23 +137,23 @@ def compile_loop(
     """
 
     def run(
-        written: DeviceArrays,
-        read: DeviceArrays,
-        per_replica: DeviceArrays,
+        written: ArrayTuple,
+        read: ArrayTuple,
+        per_replica: ArrayTuple,
         goes_on: jax.Array | None,
         step_range: jax.Array,
-        stacks: DeviceArrays,
-        shared_inputs: DeviceArrays,
-    ) -> tuple[DeviceArrays, DeviceArrays, LoopOutput]:
-        first, count = step_range
+        stacks: ArrayTuple,
+        shared_inputs: ArrayTuple,
+    ) -> tuple[ArrayTuple, ArrayTuple, LoopOutput]:
+        first_step, count = step_range
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
 
         def run_step(
-            step_index: jax.Array, written: DeviceArrays, per_replica: DeviceArrays
-        ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
+            step_index: jax.Array, written: ArrayTuple, per_replica: ArrayTuple
+        ) -> tuple[ArrayTuple, ArrayTuple, list[jax.Array]]:
             # On its device, an array that is split over the replicas has an axis of length 1.
-            batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
+            batch = [lax.dynamic_index_in_dim(stack, first_step + step_index, keepdims=False)[0] for stack in stacks]
             return _run_replica_step(
                 program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica
             )
@@ -207,8 +207,8 @@ def _make_initial_state(
     max_steps: int,
     num_fetched: int,
     goes_on: jax.Array | None,
-    written: DeviceArrays,
-    per_replica: DeviceArrays,
+    written: ArrayTuple,
+    per_replica: ArrayTuple,
 ) -> _LoopState:
     """Return the state of a loop on one replica before its first step.
 
@@ -233,7 +233,7 @@ def _make_initial_state(
 
 
 def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str], *, has_loop: bool) -> LoopOutput:
-    """Return the output of a loop on one replica, in which values by replica have an axis of length 1.
+    """Return one replica's part of a loop's output, in which arrays that are split over the replicas have an axis of length 1.
 
     Args:
         final: state after the last step.
@@ -257,7 +257,7 @@ def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str],
 
 def compile_call(
     program: ReplicaProgram, layout: Layout, mesh: Mesh
-) -> Callable[..., tuple[DeviceArrays, DeviceArrays, DeviceArrays]]:
+) -> Callable[..., tuple[ArrayTuple, ArrayTuple, ArrayTuple]]:
     """Compile one call of a program on all devices.
 
     Args:
@@ -272,12 +272,12 @@ def compile_call(
     """
 
     def run(
-        written: DeviceArrays,
-        read: DeviceArrays,
-        per_replica: DeviceArrays,
-        stacks: DeviceArrays,
-        shared_inputs: DeviceArrays,
-    ) -> tuple[DeviceArrays, DeviceArrays, DeviceArrays]:
+        written: ArrayTuple,
+        read: ArrayTuple,
+        per_replica: ArrayTuple,
+        stacks: ArrayTuple,
+        shared_inputs: ArrayTuple,
+    ) -> tuple[ArrayTuple, ArrayTuple, ArrayTuple]:
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))
@@ -331,7 +331,7 @@ def _run_replica_step(
     read_values: Mapping[str, jax.Array],
     written: Sequence[jax.Array],
     per_replica: Sequence[jax.Array],
-) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
+) -> tuple[ArrayTuple, ArrayTuple, list[jax.Array]]:
     """Run one step of this replica; return the new values of `layout.written` and of `layout.per_replica`, and the results.
 
     Args:
@@ -357,7 +357,7 @@ def _run_replica_step(
 def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Return the first replica's values on all replicas.
 
-    The values of a dtype are one flat array, which is summed over the replicas; the other replicas add zeros.
+    The values of each dtype are joined into a flat array, which is summed over the replicas; all but the first add zeros.
     """
     if lax.axis_size(AXIS) == 1:
         return dict(values)
@@ -368,9 +368,9 @@ def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]
         summands = flat.astype(jnp.int32) if dtype.name == "bool" else flat  # psum takes numbers only.
         summands = jnp.where(lax.axis_index(AXIS) == 0, summands, jnp.zeros_like(summands))
         flat_first = lax.psum(summands, AXIS).astype(dtype)
-        begin = 0
+        start = 0
         for name in names:
             size = values[name].size
-            first_values[name] = flat_first[begin : begin + size].reshape(values[name].shape)
-            begin += size
+            first_values[name] = flat_first[start : start + size].reshape(values[name].shape)
+            start += size
     return first_values

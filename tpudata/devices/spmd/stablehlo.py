@@ -50,7 +50,7 @@ class ExportedModule:
 
 
 def export_module(serialized: bytes) -> ExportedModule:
-    """Convert a module that TensorFlow serialized, by `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")`.
+    """Convert a module that TensorFlow serialized with `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")`.
 
     Raises:
         UsageError: this version of jax is not supported.
