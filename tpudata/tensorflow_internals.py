@@ -53,7 +53,7 @@ def replace_listeners(
         [Sequence[tf.compat.v1.train.CheckpointSaverListener]], Sequence[tf.compat.v1.train.CheckpointSaverListener]
     ],
 ) -> None:
-    """Replace the listeners of a CheckpointSaverHook by `choose(listeners)`."""
+    """Replace the listeners of a CheckpointSaverHook with `choose(listeners)`."""
     hook._listeners = choose(hook._listeners)
 
 

@@ -1,4 +1,4 @@
-"""Statistics of a report from records, by the features of the manifest."""
+"""Statistics of a report, collected from the records of a split."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SampleBuilder:
         self._picture = image or pixels or next(iter(label_maps), None)
         self._overlays = label_maps if image or pixels else []
         self._is_annotated = bool(self._overlays) or self._objects is not None or self._captions is not None
-        # A record with a picture is shown by it alone.
+        # If records have a picture, only the picture is shown.
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None

@@ -37,7 +37,10 @@ def format_picture(picture: SamplePicture) -> str:
         f'<img alt="" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         for png in (picture.png, *picture.maps)
     )
-    lines = [*picture.captions[:_SHOWN_CAPTIONS], *([", ".join(picture.classes)] if len(picture.classes) > 1 else [])]
+    lines = list(picture.captions[:_SHOWN_CAPTIONS])
+    # A single class is the heading of its pictures.
+    if len(picture.classes) > 1:
+        lines.append(", ".join(picture.classes))
     if not (picture.maps or picture.objects or lines):
         return layers
     if picture.objects:

@@ -96,8 +96,10 @@ class WarmStart:
         if not self._patterns:
             raise UsageError(f"--warm-start {path}: no variable of {model} fits. Pass a checkpoint of the same model.")
         omitted_text = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
-        num_chosen, variables_text = len(self._patterns), count_text(len(variables), "variable")
-        _log.info("--warm-start: %d of the model's %s from %s%s.", num_chosen, variables_text, path, omitted_text)
+        variables_text = count_text(len(variables), "variable")
+        _log.info(
+            "--warm-start: %d of the model's %s from %s%s.", len(self._patterns), variables_text, path, omitted_text
+        )
 
 
 def _find_model_variables(

@@ -40,7 +40,7 @@ def import_jax(feature: str) -> ModuleType:
     return module
 
 
-def has_started() -> bool:
+def has_jax_started() -> bool:
     """Return whether jax has started its devices, without starting them."""
     import jax
 
@@ -58,7 +58,7 @@ def request_cpu_devices(count: int) -> None:
     """Let jax make at least `count` CPU devices when it starts; do nothing if it has started."""
     import jax
 
-    if not has_started() and getattr(jax.config, _CPU_DEVICES) < count:
+    if not has_jax_started() and getattr(jax.config, _CPU_DEVICES) < count:
         jax.config.update(_CPU_DEVICES, count)
 
 

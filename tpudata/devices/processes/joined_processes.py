@@ -21,7 +21,7 @@ from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.cluster_peers import ClusterPeers
 from tpudata.devices.processes.device_search import (
     find_tpu_devices,
-    has_started,
+    has_jax_started,
     import_jax,
     request_cpu_devices,
     select_devices,
@@ -93,7 +93,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
                 )
             return joined
         jax = import_jax(f"{group.origin}: training by several processes")
-        if has_started():
+        if has_jax_started():
             raise UsageError(_STARTED_MESSAGE.format(group.origin))
         if jax.distributed.is_initialized():
             raise UsageError(

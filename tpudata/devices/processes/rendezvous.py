@@ -87,7 +87,7 @@ class _WaitLimit:
                 timeout_seconds,
             )
 
-    def end(self) -> None:
+    def log_end(self) -> None:
         """Log that all processes joined, if the wait was logged."""
         # Also a warning, so that everyone who saw the message of the wait sees this one.
         if self._has_logged:
@@ -124,7 +124,7 @@ def _meet_as_first(group: ProcessGroup, wait_limit: _WaitLimit) -> dict[int, soc
         for newcomer in newcomers:
             newcomer.close()
         connections.pop_all()  # Leaves the connections of `arrived` open.
-    wait_limit.end()
+    wait_limit.log_end()
     return arrived
 
 
@@ -181,7 +181,7 @@ def _meet_as_other(group: ProcessGroup, wait_limit: _WaitLimit) -> dict[int, soc
         connection = _connect(group, wait_limit)
         try:
             if _await_go(group, connection, wait_limit):
-                wait_limit.end()
+                wait_limit.log_end()
                 return {0: connection}
         except BaseException:
             connection.close()

@@ -40,8 +40,8 @@ def tpu_system(
 ) -> Iterator["TPUSystem"]:
     """Connect to the TPU of this machine, yield its chips, and release them afterwards.
 
-    Several processes, such as the hosts of a pod, each call this; they find each other like the processes of a training: by the TPU
-    VM's metadata, by TF_CONFIG, or by the last three arguments.
+    Several processes, such as the hosts of a pod, each call this; they find each other like the processes of a training: through
+    the TPU VM's metadata, TF_CONFIG, or the last three arguments.
 
     Args:
         name: "local", None or the environment's TPU_NAME, for this machine's TPU; other machines' TPUs cannot be used.

@@ -64,7 +64,7 @@ class TracedFunction:
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*INDEX_SPECS, *specs).graph
         except Exception as error:
-            # AutoGraph replaces an error by an error with lines of the user's code.
+            # AutoGraph replaces an error with one that shows lines of the user's code.
             own_error = find_own_cause(error)
             if own_error is not None:
                 raise own_error from None
@@ -79,7 +79,7 @@ class TracedFunction:
         self._effect_names = [operation.name for operation in graph.control_outputs]
         # The tensors from outside that the function uses, by the names of their placeholders in the graph.
         captures = {internal.name: external for external, internal in graph.captures}
-        self._arguments = [tensor.name for tensor in graph.inputs if tensor.name not in captures]
+        self._argument_names = [tensor.name for tensor in graph.inputs if tensor.name not in captures]
         variables_by_id = {id(variable.handle): variable for variable in graph.variables}
         # Variables may share a name.
         self.variables = {f"{variable.name}/{handle_id}": variable for handle_id, variable in variables_by_id.items()}
@@ -107,25 +107,25 @@ class TracedFunction:
         """
         # The graph of a function that is being traced; it captures the handles of variables.
         graph = tf.compat.v1.get_default_graph()
-        feeds: dict[str, tf.Tensor] = dict(zip(self._arguments, tensors, strict=True))
+        feeds: dict[str, tf.Tensor] = dict(zip(self._argument_names, tensors, strict=True))
         feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured_variables.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
         return copy_graph(self._graph_def, feeds, self._output_names, self._effect_names)
 
     def _prepare_for_devices(self, graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf.compat.v1.GraphDef:
-        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call.
+        """Return the graph without its placeholders, with collectives that XLA compiles, and draws that depend on replica and call.
 
         The nodes of `graph_def` change. The placeholders stand for arguments, variables and constants, which calls feed.
         """
-        inputs = (*self._arguments, *self._captured_variables, *self._constants)
-        placeholders = set(map(find_producer, inputs))
+        input_names = (*self._argument_names, *self._captured_variables, *self._constants)
+        placeholders = set(map(find_producer, input_names))
         # Copies, which do not depend on the list that `del` clears.
         nodes = [
             type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in placeholders
         ]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
-        replica, call_index = map(find_producer, self._arguments[:2])
+        replica, call_index = map(find_producer, self._argument_names[:2])
         keras_seeds = [
             find_producer(name)
             for name, variable in self._captured_variables.items()

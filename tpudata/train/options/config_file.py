@@ -165,7 +165,7 @@ def _convert_value(value: object, annotation: str, location: str) -> Any:
     # In Python a bool is also an int.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
-    checked: Any = value
+    checked: Any = value  # Type checkers do not see which type was checked.
     try:
         # YAML reads 1 as an int, of any size.
         return float(checked) if type_name == "float" else checked

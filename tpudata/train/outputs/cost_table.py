@@ -72,5 +72,5 @@ def _format_time(seconds: float) -> str:
 
 
 def _format_rate(rate: float) -> str:
-    # The rate is infinite for a step without work.
+    # A step without work needs an infinite rate; any rate this high is no limit.
     return f"{rate:,.0f}" if rate < 1e15 else "any"

@@ -96,6 +96,7 @@ class EarlyStopping:
             "records": self._num_records,
             "evaluations": [{"step": past_step, "value": past_value} for past_step, past_value in self.values.items()],
         }
+        # Last: a run that is killed before this evaluates the step again, and keeps its checkpoint then.
         write_json(options.model_dir, STOPPING_NAME, record)
 
     def _find_best_step(self) -> int:

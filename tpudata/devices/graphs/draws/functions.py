@@ -57,7 +57,7 @@ class DrawRewriter:
         self._functions = {function.signature.name: function for function in self._graph_def.library.function}
         # Calls by the graph and its functions: the function, and its arguments that are states of Keras 3 seed generators.
         self._calls: set[tuple[str, frozenset[str]]] = set()
-        self._collect_calls(
+        self._collect_calls_and_mark_reads(
             self._graph_def.node,
             lambda name: has_seed_name(find_producer(name)) or find_producer(name) in keras_seeds,
         )
@@ -66,7 +66,7 @@ class DrawRewriter:
         self._replacements: dict[str, FunctionDef] = {}
 
     def rewrite(self, step: str, replica: str) -> tf.compat.v1.GraphDef:
-        """Return the graph in which all random operations draw by their seeds, the step and the replica.
+        """Return the graph whose random operations draw numbers that follow from their seeds, the step and the replica.
 
         It may be called only once, since it changes the graph of this object.
 
@@ -107,7 +107,9 @@ class DrawRewriter:
         """Return the names of the library's functions that a node may call."""
         return [name for name in list_called_functions(node) if name in self._functions]
 
-    def _collect_calls(self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]) -> None:
+    def _collect_calls_and_mark_reads(
+        self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]
+    ) -> None:
         """Collect the functions that nodes call, also through functions, and mark all reads of Keras 3 seed generators' states.
 
         Args:
@@ -130,7 +132,7 @@ class DrawRewriter:
                 )
                 if (function_name, seed_arguments) not in self._calls:
                     self._calls.add((function_name, seed_arguments))
-                    self._collect_calls(function.node_def, seed_arguments.__contains__)
+                    self._collect_calls_and_mark_reads(function.node_def, seed_arguments.__contains__)
 
     def _find_drawing_functions(self) -> set[str]:
         """Return the names of functions that draw, directly or through a call, and of the functions that take the same arguments.
@@ -151,7 +153,7 @@ class DrawRewriter:
         return is_replaced(node) or any(name in drawing_names for name in self._list_functions(node))
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
-        """Replace the nodes of a graph or of a function, in place, by the results of `_rewrite_node`."""
+        """Replace the nodes of a graph or of a function, in place, with the results of `_rewrite_node`."""
         # New nodes take the place of the old node: nodes are imported in this order, which is also the order of their effects.
         rewritten = [new_node for node in nodes for new_node in self._rewrite_node(node, scope)]
         del nodes[:]

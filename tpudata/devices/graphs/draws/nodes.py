@@ -101,7 +101,7 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
 def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
     """Return the two nodes that replace a read of a random state, and the function that the second of them calls.
 
-    The first node reads the stored state. The second has the old name, and shifts the state by the replica.
+    The first node reads the stored state. The second has the old name, and shifts the state by a distance for the replica.
     """
     assert scope.replica is not None  # A session's draws shift no state.
     stored_state = type(node).FromString(node.SerializeToString())

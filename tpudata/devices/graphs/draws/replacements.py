@@ -7,7 +7,7 @@ several devices, key and counter follow from the two seeds of an operation, a po
     key = seed + position * _GOLDEN        counter = [0, seed2 + replica * 2**32]
 
 The position is the step or, inside functions, a number that follows from the step and the run of the function. Seeds of TensorFlow
-have 31 bits, so that operations, steps and replicas never share a generator. One replica draws by the rule of a session instead,
+have 31 bits, so that operations, steps and replicas never share a generator. One replica follows the rule of a session instead,
 whose kernels count from 0: each step advances the counter by 256 for each value that it draws.
 """
 
@@ -78,7 +78,7 @@ def make_draw(
         operation_type: type of the operation, such as "RandomUniform".
         input_dtypes: types of the operation's inputs.
         result_dtype: type of its result.
-        uses_replica: whether the function draws by the rule for several devices; otherwise it repeats a session's draws and has no
+        uses_replica: whether the function follows the rule for several devices; otherwise it repeats a session's draws and has no
             replica input.
     """
 
@@ -102,7 +102,7 @@ def make_draw(
 
 @functools.cache
 def make_seed_shift(dtype: tf.DType, index: int) -> FunctionDef:
-    """Return the `FunctionDef` that shifts the seed in a state vector by the replica (int32 scalar).
+    """Return the `FunctionDef` that shifts the seed in a state vector by a distance for the replica (int32 scalar).
 
     Args:
         dtype: type of the vector.
