@@ -50,7 +50,7 @@ def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
     """Rebuild an error from its class and its message, which may be all that Beam passes on.
 
-    A message that lacks what the class needs gives a plain TpudataError.
+    If the arguments of the class cannot be parsed from the message, the error is a plain TpudataError.
     """
     if issubclass(error_class, BadRecordError) and ": rejected: " in message:
         return BadRecordError(message)

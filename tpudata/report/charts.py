@@ -26,6 +26,7 @@ def draw_bars(rows: Sequence[tuple[str, int]]) -> str:
         y = row * _ROW_HEIGHT
         length = max_length * count / largest_count
         label = name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 1]}…"
+        # In its row, a bar has 4 pixels above and below it, and the baseline of texts is 15 pixels from the top.
         parts.append(
             f"<g><title>{html.escape(name)}: {count_text(count)}</title>"
             f'<text x="{_LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>'

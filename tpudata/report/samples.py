@@ -91,7 +91,7 @@ def _decode_parts(documents: Text, decode: Decode) -> Iterator[tuple[str, bool, 
 def _draw_object(picture: SamplePicture, index: int) -> str:
     """Return the SVG of an object's box, with the name of its class."""
     name, (ymin, xmin, ymax, xmax) = picture.objects[index]
-    # A class has the same colour in all pictures: a hue in degrees, derived from its name.
+    # A class has the same colour in all pictures: a hue in degrees, derived from its name. 137 is near the golden angle.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"
     x, y = xmin * picture.width, ymin * picture.height
     width, height = (xmax - xmin) * picture.width, (ymax - ymin) * picture.height

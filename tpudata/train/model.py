@@ -25,7 +25,7 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
     Args:
         options: options of the run.
         dataset: the dataset that is read.
-        label: the dataset's label, or None.
+        label: feature with the dataset's label, or None.
 
     Raises:
         DatasetError: a bundled model cannot learn from the dataset.
@@ -72,7 +72,7 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
     Labels are fed as stored, so a model without the parameter `label_offset` also has outputs for the numbers below the offset.
 
     Args:
-        label: label of the dataset.
+        label: feature with the dataset's label.
         user_params: parameters from the user.
         has_offset: whether the model has the parameter `label_offset`.
     """
@@ -106,7 +106,7 @@ def _check_sizes(
     Args:
         options: options of the run.
         dataset: the dataset that is read.
-        label: the dataset's label, or None.
+        label: feature with the dataset's label, or None.
         derived: params of the model that follow from the dataset, by name.
         user_params: parameters from the user, which override `derived`.
 

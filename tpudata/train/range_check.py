@@ -54,7 +54,7 @@ def make_value_ranges(
         options: options of the run.
         dataset: the dataset that is read.
         split: the split that is read.
-        label: the dataset's label, or None.
+        label: feature with the dataset's label, or None.
         params: params of model_fn, which override the model's defaults.
     """
     if ":" in options.model:

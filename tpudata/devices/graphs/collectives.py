@@ -66,6 +66,9 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
         axis: index of the axis, counted from the end if it is negative.
         replica: index of this replica, int32 scalar.
         num_replicas: number of replicas.
+
+    Raises:
+        ModelFnValueError: the dtype is neither numeric nor bool.
     """
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype == tf.bool:
