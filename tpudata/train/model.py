@@ -81,8 +81,10 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
         return {"num_classes": label.num_classes + label.label_offset}
     offset = user_params.get("label_offset", label.label_offset)
     # With a lower offset from the user, the model also has outputs for the numbers between the two offsets.
-    extra_classes = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
-    return {"num_classes": label.num_classes + extra_classes, "label_offset": label.label_offset}
+    num_extra_classes = (
+        label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
+    )
+    return {"num_classes": label.num_classes + num_extra_classes, "label_offset": label.label_offset}
 
 
 def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None) -> None:

@@ -116,7 +116,12 @@ LoopProgram: TypeAlias = Callable[..., tuple[ArrayTuple, ArrayTuple, LoopOutput]
 
 
 def compile_loop(
-    program: ReplicaProgram, layout: Layout, mesh: Mesh, capacity: int | None, checked: Sequence[str], num_fetched: int
+    program: ReplicaProgram,
+    layout: Layout,
+    mesh: Mesh,
+    capacity: int | None,
+    checked_names: Sequence[str],
+    num_fetched: int,
 ) -> LoopProgram:
     """Compile a loop of steps on all devices, without Python between them.
 
@@ -126,7 +131,7 @@ def compile_loop(
         layout: layout of its variables.
         mesh: the devices.
         capacity: largest number of steps; None for exactly one step, which runs without a loop and without copies of its variables.
-        checked: names of the variables whose values must remain finite.
+        checked_names: names of the variables whose values must remain finite.
         num_fetched: number of the values to fetch from the last step, the first that a step returns after the loss.
 
     Returns:
@@ -187,7 +192,7 @@ def compile_loop(
         _, *specs = program.results  # The first is the loss.
         initial = _make_initial_state(specs, capacity or 1, num_fetched, goes_on, written, per_replica)
         final = update(initial) if capacity is None else lax.while_loop(continues, update, initial)
-        output = _make_loop_output(final, layout, checked, has_loop=capacity is not None)
+        output = _make_loop_output(final, layout, checked_names, has_loop=capacity is not None)
         return final.written, tuple(array[jnp.newaxis] for array in final.per_replica), output
 
     output_specs = LoopOutput(
@@ -232,19 +237,21 @@ def _make_initial_state(
     )
 
 
-def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str], *, has_loop: bool) -> LoopOutput:
+def _make_loop_output(final: _LoopState, layout: Layout, checked_names: Sequence[str], *, has_loop: bool) -> LoopOutput:
     """Return one replica's part of a loop's output, in which arrays that are split over the replicas have an axis of length 1.
 
     Args:
         final: state after the last step.
         layout: layout of the program's variables.
-        checked: names of the variables whose values must remain finite.
+        checked_names: names of the variables whose values must remain finite.
         has_loop: whether the program is a loop, which a NaN can end; the output of a single step has no `goes_on`.
     """
     names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
     final_values = dict(zip(names, arrays, strict=True))
     # A variable that the program does not write keeps its value, which counts as finite.
-    finite = [jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked]
+    finite = [
+        jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked_names
+    ]
     loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
     return LoopOutput(
         goes_on=final.goes_on if has_loop else None,

@@ -52,7 +52,7 @@ def export_loop(
     num_replicas: int,
     num_batch_tensors: int,
     max_steps: int | None,
-    checked: Sequence[str] = (),
+    checked_names: Sequence[str] = (),
 ) -> DeviceLoop:
     """Export the program that runs a step on all replicas: a training loop, or one call.
 
@@ -62,7 +62,7 @@ def export_loop(
         num_replicas: number of replicas.
         num_batch_tensors: number of tensors of the batch, which come first after the index.
         max_steps: largest number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
-        checked: names of the variables whose values a loop must keep finite.
+        checked_names: names of the variables whose values a loop must keep finite.
     """
     # shard_map accepts a mesh without devices.
     mesh = cast(Mesh, AbstractMesh((num_replicas,), (AXIS,)))
@@ -77,7 +77,7 @@ def export_loop(
     else:
         # As many as a StackFeed puts in one stack.
         steps = max(1, min(max_steps, STACK_BYTES // max(1, batch_bytes)))
-        function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
+        function = compile_loop(program, layout, mesh, steps, checked_names, num_fetched=0)
         goes_on = _Argument((), np.dtype(bool), _REPLICATED)
         step_range = _Argument((2,), np.dtype(np.int32), _REPLICATED)
         loop_arguments = [goes_on, step_range]

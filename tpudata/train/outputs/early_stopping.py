@@ -124,10 +124,10 @@ class EarlyStopping:
         """Print the best value and where its checkpoint is, after a training that ended at `step`."""
         options, best_step = self._options, self._find_best_step()
         num_later = self._count_since(best_step)
-        stopped = f"stopped at step {step}: " if step < options.train_steps else ""
-        later = f", without improvement in {count_text(num_later, 'evaluation')} since" if num_later else ""
+        stop_text = f"stopped at step {step}: " if step < options.train_steps else ""
+        later_text = f", without improvement in {count_text(num_later, 'evaluation')} since" if num_later else ""
         print(
-            f"\n{stopped}{options.early_stop_metric} was best at step {best_step}, {self.values[best_step]:.4f}{later}"
+            f"\n{stop_text}{options.early_stop_metric} was best at step {best_step}, {self.values[best_step]:.4f}{later_text}"
         )
         print(
             f"kept in {get_best_folder(options.model_dir)}: --checkpoint {BEST} evaluates it, predicts with it and exports it"
