@@ -143,7 +143,7 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
     """Yield the HTML of a split's samples, tables and histograms."""
     scope = "all" if sample.read_count == sample.record_count else f"{count_text(sample.read_count)} of"
     yield f'<p class="note">From {scope} {count_text(sample.record_count, "record")}; the same ones in every report.</p>'
-    yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
+    yield from (f"<p>{html.escape(line)}</p>" for line in _describe_duplicates(sample))
     if sample.misfit_count:
         misfits = count_text(sample.misfit_count, "record")
         yield f"<p>{misfits} that do not match the manifest; see <code>tpudata verify</code>.</p>"
@@ -174,7 +174,7 @@ def _sort_by_count(counts: Mapping[_Key, int]) -> list[tuple[_Key, int]]:
     return sorted(sorted(counts.items()), key=lambda key_and_count: -key_and_count[1])
 
 
-def _describe_repeats(sample: SplitSample) -> Iterator[str]:
+def _describe_duplicates(sample: SplitSample) -> Iterator[str]:
     """Yield sentences on the duplicates among the records that were read."""
     if sample.duplicate_count:
         yield f"{count_text(sample.duplicate_count, 'duplicate')}: the same content as an earlier record of the split."

@@ -15,7 +15,7 @@ from tpudata.format.example.decode import decode_example
 from tpudata.format.manifest.annotation_features import Box, caption_feature, object_tables
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, compute_outline
-from tpudata.report.pictures import colour_label_map, encode_png, is_picture, make_thumbnail, open_picture
+from tpudata.report.pictures import colour_label_map, encode_png, has_showable_pixels, make_thumbnail, open_picture
 from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
 from tpudata.report.texts import find_text_columns, join_sides
 
@@ -72,7 +72,7 @@ class SampleBuilder:
         self._num_classes = num_classes or len(self._class_names) or 1
         self._captions = caption_feature(manifest.features)
         image = next((f for f in features.values() if f.encoding == "image"), None)
-        pixels = next((f for f in features.values() if f.encoding == "raw" and is_picture(f)), None)
+        pixels = next((f for f in features.values() if f.encoding == "raw" and has_showable_pixels(f)), None)
         label_maps = [feature for feature in features.values() if feature.is_label_map]
         # The picture that is shown, and the label maps that are laid over it.
         self._picture = image or pixels or next(iter(label_maps), None)

@@ -32,7 +32,7 @@ def check_storage(folder: str) -> None:
     check.check_writing()
     check.check_reading()
     check.check_listing()
-    check.check_ranges_of_names()
+    check.check_scans()
     check.check_absent_files()
     check.check_swap()
     check.check_deletion()
@@ -131,7 +131,7 @@ class _StorageCheck:
         is_folder = folder_entry is not None and folder_entry.is_folder
         self._require(is_folder, f"`stat` of a folder is not one (got {folder_entry}).")
 
-    def check_ranges_of_names(self) -> None:
+    def check_scans(self) -> None:
         """Check `scan` against a whole listing: with a limit it returns the first entries, and between `cuts` all of them."""
         storage, folder = self._storage, self._join_path("names")
         self._write(self._join_path("names", "e.file"), b"1")

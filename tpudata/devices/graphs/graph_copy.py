@@ -30,7 +30,7 @@ def copy_graph(
     define_functions(graph_def.library.function, tf.compat.v1.get_default_graph())
     fetched_names = [name for name in tensor_names if name not in feeds]
     # Import rejects an input_map with names that no node takes.
-    input_names = list_input_tensors(graph_def)
+    input_names = list_input_tensor_names(graph_def)
     imported = tf.import_graph_def(
         graph_def,
         input_map={name: tensor for name, tensor in feeds.items() if name in input_names},
@@ -43,7 +43,7 @@ def copy_graph(
         return [tf.identity(tensors_by_name[name]) for name in tensor_names]
 
 
-def list_input_tensors(graph_def: tf.compat.v1.GraphDef) -> set[str]:
+def list_input_tensor_names(graph_def: tf.compat.v1.GraphDef) -> set[str]:
     """Return the names of all tensors that are inputs of nodes of a graph, without control inputs."""
     names = {name for node in graph_def.node for name in node.input if not name.startswith("^")}
     return {name if ":" in name else f"{name}:0" for name in names}
