@@ -312,12 +312,13 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
     for output, workers in (("one", 1), ("two", 2)):
         options: dict[str, Any] = {"tokenizer": tokenizer, "shuffle": False, "num_shards": 2, "workers": workers}
         tpudata.convert_text(folder / "texts.txt", folder / output, **options)
-    by_one, by_two = ([*open_dataset(str(folder / output)).examples("train")] for output in ("one", "two"))
+    examples_of_one = [*open_dataset(str(folder / "one")).examples("train")]
+    examples_of_two = [*open_dataset(str(folder / "two")).examples("train")]
     _require(
-        by_one == by_two,
+        examples_of_one == examples_of_two,
         f"{tokenizer}: two workers store other ids than one. Ids must follow from the text and the file alone.",
     )
-    stored_ids = [list(example["input_ids"]) for example in by_one]
+    stored_ids = [list(example["input_ids"]) for example in examples_of_one]
     expected_ids = [ids.tolist() for text, ids in zip(texts, batch, strict=True) if text]
     _require(
         stored_ids == expected_ids,

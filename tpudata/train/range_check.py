@@ -63,7 +63,9 @@ def make_value_ranges(
     source = f"{dataset.path}, split {split}"
     ranges = []
     # Wrong values of the user's are left to the model, which rejects them.
-    num_classes, offset, vocab_size = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
+    num_classes = settings.get("num_classes")
+    offset = settings.get("label_offset")
+    vocab_size = settings.get("vocab_size")
     if label is not None and isinstance(num_classes, int) and isinstance(offset, int):
         model = f"{options.model} with num_classes={num_classes} and label_offset={offset}"
         fix = "Pass --param num_classes=N or --param label_offset=N, or convert the dataset again with --label-offset."

@@ -73,7 +73,8 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 def _choose_port() -> int:
     """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node rarely collide."""
     # A missing number counts as 0: the port only has to be the same in all tasks.
-    job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
+    job = _read_number("JOB_ID") if "SLURM_JOB_ID" in os.environ else 0
+    step = _read_number("STEP_ID") if "SLURM_STEP_ID" in os.environ else 0
     return _FIRST_PORT + ((job * _STEPS_OF_A_JOB + step) % _PORT_RANGES) * _PORTS_OF_A_STEP
 
 
