@@ -166,7 +166,10 @@ class Keys:
     is_nullable: bool = False
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is not an object, a key is missing or unknown, or a value does not match."""
+        """Raise ValueError if a value is not an object, a key is missing or unknown, or a value does not match.
+
+        An empty `where` names the whole file.
+        """
         if value is None and self.is_nullable:
             return
         subject = where or "the file"
@@ -190,7 +193,8 @@ class Anything:
 
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is nested in more than 32 levels, or a number in it is not finite."""
-        values, level = [value], 0
+        values = [value]
+        level = 0
         while values:
             if level > _MAX_LEVELS:
                 raise ValueError(f"{where} is nested too deeply (more than {_MAX_LEVELS} levels)")

@@ -57,7 +57,8 @@ def check(
         UsageError: the value is not allowed; `error` if that is another class.
     """
     if not is_valid:
-        raise error(f"{where}: invalid value (got {format_value(value)}, expected {expected}).{fix and f' {fix}'}")
+        advice = f" {fix}" if fix else ""
+        raise error(f"{where}: invalid value (got {format_value(value)}, expected {expected}).{advice}")
 
 
 def check_argument(name: str, value: Any, is_valid: bool, expected: str) -> None:
@@ -132,7 +133,8 @@ def require_type(
         `error`, by default TypeError: the type is not allowed.
     """
     if not is_valid:
-        raise error(f"{where} must be {allowed}, got {type(value).__name__}.{fix and f' {fix}'}")
+        advice = f" {fix}" if fix else ""
+        raise error(f"{where} must be {allowed}, got {type(value).__name__}.{advice}")
 
 
 def require_one_of(where: str, value: Any, choices: Collection[str], error: type[Exception] = ValueError) -> None:

@@ -35,7 +35,7 @@ def explain_json_error(error: ValueError) -> ValueError:
 
 
 def abbreviate_json(value: Any) -> str:
-    """Return the first 80 characters of a value as JSON, for a message; only its type if it is nested too deep."""
+    """Return the first 80 characters of a value as JSON, for a message; less of a value with huge integers or too many levels."""
     try:
         return json.dumps(value)[:_SHOWN_CHARACTERS]
     except ValueError:  # An integer of more than 4,300 digits.

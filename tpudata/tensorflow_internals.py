@@ -17,17 +17,17 @@ __all__ = [
     "control_flow_ops",
     "eager_context",
     "eager_mode",
+    "find_function_graph",
     "find_slice_info",
-    "graph_of_function",
+    "get_profile_file_and_timer",
     "kernels",
     "op_def_registry",
-    "profile_file_and_timer",
     "replace_listeners",
     "tpu_shard_context",
 ]
-# Modules with functions that one call runs for all replicas together; here each replica calls them for itself. With the first,
-# tf.train.ExponentialMovingAverage averages values over replicas; with the second, a Keras optimizer that was made outside of the
-# model updates variables.
+# Modules whose functions `merge_call` would run once for all replicas together; here each replica calls them for itself. In the
+# first, tf.train.ExponentialMovingAverage averages values over replicas; in the second, a Keras optimizer that was made outside of
+# the model updates variables.
 MERGING_MODULES = ("tensorflow.python.training.moving_averages", "tensorflow.python.distribute.distribute_lib")
 
 
@@ -42,7 +42,7 @@ def find_slice_info(variable: tf.Variable) -> Any:
     return variable._get_save_slice_info() if hasattr(variable, "_get_save_slice_info") else None
 
 
-def graph_of_function(graph: tf.Graph, name: str) -> tf.Graph | None:
+def find_function_graph(graph: tf.Graph, name: str) -> tf.Graph | None:
     """Return the graph of a function that `graph` calls, or None if it is unknown."""
     return getattr(graph._get_function(name), "graph", None)
 
@@ -53,11 +53,11 @@ def replace_listeners(
         [Sequence[tf.compat.v1.train.CheckpointSaverListener]], Sequence[tf.compat.v1.train.CheckpointSaverListener]
     ],
 ) -> None:
-    """Replace the listeners of a CheckpointSaverHook by `choose(listeners)`."""
+    """Replace the listeners of a CheckpointSaverHook with `choose(listeners)`."""
     hook._listeners = choose(hook._listeners)
 
 
-def profile_file_and_timer(
+def get_profile_file_and_timer(
     hook: tf.compat.v1.train.ProfilerHook,
 ) -> tuple[str, tf.compat.v1.train.SecondOrStepTimer]:
     """Return the path pattern of a v1 ProfilerHook's files, and its SecondOrStepTimer."""

@@ -37,7 +37,7 @@ import tensorflow as tf
 from jax.sharding import PartitionSpec
 
 from tpudata.devices.batches.feeder import Portion, StackFeed, StackIteration
-from tpudata.devices.processes.device_search import find_local_devices, make_cpu_devices
+from tpudata.devices.processes.device_search import find_local_devices, request_cpu_devices
 from tpudata.devices.processes.peers import Peers
 from tpudata.devices.processes.topology import Topology
 from tpudata.devices.spmd.mesh import AXIS, make_mesh, replicate
@@ -64,7 +64,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     flags = parser.parse_args()
-    make_cpu_devices(max(flags.devices))
+    request_cpu_devices(max(flags.devices))
     print(
         "                            |      CPU, ms a step      |     clock, ms a step     | CPU, engine of JAX |    first call, s"
     )

@@ -118,7 +118,7 @@ def find_xla_reason(text: str, scope: str) -> str:
 
 
 def find_memory_sizes(text: str) -> tuple[float, float] | None:
-    """Return the bytes that a program needs and the bytes that a device has, by libtpu's out-of-memory message.
+    """Return the bytes that a program needs and the bytes that a device has, from libtpu's out-of-memory message.
 
     Returns None for a message without these sizes.
     """

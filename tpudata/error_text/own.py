@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, TpudataError
 
+# The line of a traceback that shows an error of tpudata; in a repr of the traceback, the line ends with `\n` as two characters.
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
 _CORRUPTION_MESSAGE = re.compile(r"(?P<path>.*?) at byte (?P<offset>\d+): (?P<reason>.*)", re.DOTALL)
@@ -21,7 +22,7 @@ def recover_own_error(error: BaseException) -> TpudataError | None:
     """Return the TpudataError that `error` is, was caused by, or quotes in its message; None if there is none."""
     own_cause = find_own_cause(error)
     if own_cause is not None:
-        # Beam ends the message of an error with the step that it met, ` [while running 'Read']`.
+        # Beam appends the step in which an error was raised to its message, such as ` [while running 'Read']`.
         return _rebuild(type(own_cause), _WHILE_RUNNING.sub("", str(own_cause)))
     matches = _RAISED.findall(str(error))
     if not matches:
@@ -49,7 +50,7 @@ def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
     """Rebuild an error from its class and its message, which may be all that Beam passes on.
 
-    A message that lacks what the class needs gives a plain TpudataError.
+    If the arguments of the class cannot be parsed from the message, the error is a plain TpudataError.
     """
     if issubclass(error_class, BadRecordError) and ": rejected: " in message:
         return BadRecordError(message)

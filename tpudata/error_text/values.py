@@ -30,7 +30,7 @@ _REPR = _Repr()
 
 
 def format_value(value: Any) -> str:
-    """Return the repr of a value; `shorten_value` if it has none because of an integer in it."""
+    """Return the repr of a value; what `shorten_value` returns if an integer in it is too large for a repr."""
     try:
         return repr(value)
     except ValueError:

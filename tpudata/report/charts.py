@@ -9,9 +9,9 @@ import numpy as np
 
 from tpudata.console.tables import count_text
 
-# Width of a chart; of a chart of bars the width of names and of counts, and the height of a row; in pixels.
+# In pixels: the width of a chart and, in a bar chart, the widths of the names and the counts, and the height of a row.
 _WIDTH, _LABEL_WIDTH, _COUNT_WIDTH, _ROW_HEIGHT = 640, 190, 80, 22
-# Height of a histogram, and from its upper edge the tops of the highest bar and the line below the bars; in pixels.
+# In pixels: the height of a histogram, and the distances of the highest bar and of the line below the bars from its upper edge.
 _HEIGHT, _TOP, _BASE = 150, 16, 130
 _SHOWN_CHARACTERS = 28
 
@@ -20,11 +20,13 @@ def draw_bars(rows: Sequence[tuple[str, int]]) -> str:
     """Return a chart with a horizontal bar for each name and its count."""
     # At least 1, since it divides the counts, which may all be 0.
     largest_count = max((count for _, count in rows), default=0) or 1
-    longest_bar = _WIDTH - _LABEL_WIDTH - _COUNT_WIDTH
+    max_length = _WIDTH - _LABEL_WIDTH - _COUNT_WIDTH
     parts = []
     for row, (name, count) in enumerate(rows):
-        y, length = row * _ROW_HEIGHT, longest_bar * count / largest_count
+        y = row * _ROW_HEIGHT
+        length = max_length * count / largest_count
         label = name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 1]}…"
+        # In its row, a bar has 4 pixels above and below it, and the baseline of texts is 15 pixels from the top.
         parts.append(
             f"<g><title>{html.escape(name)}: {count_text(count)}</title>"
             f'<text x="{_LABEL_WIDTH - 8}" y="{y + 15}" text-anchor="end">{html.escape(label)}</text>'
@@ -45,7 +47,8 @@ def draw_histogram(values: Sequence[int], unit: str, max_bins: int = 32) -> str:
     low, high = min(values), max(values)
     # Whole numbers: the range of each bin excludes its end, so the last one ends after `high`.
     counts, edges = np.histogram(values, bins=min(max_bins, high - low + 1), range=(low, high + 1))
-    largest_count, bin_width = int(counts.max()), _WIDTH / len(counts)
+    largest_count = int(counts.max())
+    bin_width = _WIDTH / len(counts)
     parts = []
     for index, count in enumerate(counts):
         height = (_BASE - _TOP) * count / largest_count

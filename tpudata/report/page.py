@@ -86,16 +86,18 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
         )
     rows = [[name, json.dumps(value, sort_keys=True)] for name, value in sorted(manifest.options.items())]
     body.append(_format_section("Options of the conversion", [_format_table(["option", "value"], rows)]))
+    body_html = "\n".join(body)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(dataset.path)}</title><style>{_STYLE}{STYLE}</style></head>\n"
-        f"<body><main>\n{chr(10).join(body)}\n</main></body></html>\n"
+        f"<body><main>\n{body_html}\n</main></body></html>\n"
     )
 
 
 def _format_section(title: str, parts: Iterable[str]) -> str:
-    return f"<section><h2>{html.escape(title)}</h2>\n{chr(10).join(parts)}</section>"
+    content = "\n".join(parts)
+    return f"<section><h2>{html.escape(title)}</h2>\n{content}</section>"
 
 
 def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_columns: Sequence[int] = ()) -> str:
@@ -141,7 +143,7 @@ def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Deco
     """Yield the HTML of a split's samples, tables and histograms."""
     scope = "all" if sample.read_count == sample.record_count else f"{count_text(sample.read_count)} of"
     yield f'<p class="note">From {scope} {count_text(sample.record_count, "record")}; the same ones in every report.</p>'
-    yield from (f"<p>{html.escape(line)}</p>" for line in _describe_repeats(sample))
+    yield from (f"<p>{html.escape(line)}</p>" for line in _describe_duplicates(sample))
     if sample.misfit_count:
         misfits = count_text(sample.misfit_count, "record")
         yield f"<p>{misfits} that do not match the manifest; see <code>tpudata verify</code>.</p>"
@@ -172,7 +174,7 @@ def _sort_by_count(counts: Mapping[_Key, int]) -> list[tuple[_Key, int]]:
     return sorted(sorted(counts.items()), key=lambda key_and_count: -key_and_count[1])
 
 
-def _describe_repeats(sample: SplitSample) -> Iterator[str]:
+def _describe_duplicates(sample: SplitSample) -> Iterator[str]:
     """Yield sentences on the duplicates among the records that were read."""
     if sample.duplicate_count:
         yield f"{count_text(sample.duplicate_count, 'duplicate')}: the same content as an earlier record of the split."

@@ -16,10 +16,10 @@ def open_picture(content: bytes, feature: Feature) -> Image.Image:
 
     Args:
         content: the value of the feature.
-        feature: feature of the picture, which must be `is_picture` if it has bare pixels.
+        feature: feature of the picture, for which `has_showable_pixels` must hold if it has bare pixels.
 
     Raises:
-        TpudataError: the label map has other values than its feature says.
+        TpudataError: the label map does not decode, or is a file of the wrong kind.
         OSError: the image cannot be read; Pillow raises other errors for damaged ones.
     """
     if feature.is_label_map:
@@ -39,7 +39,7 @@ def colour_label_map(content: bytes, feature: Feature) -> Image.Image:
     return Image.fromarray(colours)
 
 
-def is_picture(feature: Feature) -> bool:
+def has_showable_pixels(feature: Feature) -> bool:
     """Return whether a feature of bare pixels has a fixed size and channels that can be shown: grey, RGB or RGBA."""
     return feature.is_image and feature.is_static and feature.shape[2] in (1, 3, 4)
 
@@ -70,7 +70,7 @@ def encode_png(picture: Image.Image) -> bytes:
 
 def _decode_pixels(content: bytes, feature: Feature) -> Image.Image:
     """Return a picture from bare pixels, uint8 [height, width, channels], with 1, 3 or 4 channels."""
-    # `or 0` is for type checkers: `is_picture` has made sure that no size is None.
+    # `or 0` is for type checkers: `has_showable_pixels` has made sure that no size is None.
     height, width, channels = (size or 0 for size in feature.shape)
     array = np.frombuffer(content, np.uint8).reshape(height, width, channels)
     return Image.fromarray(array[:, :, 0] if channels == 1 else array)

@@ -1,4 +1,4 @@
-"""Statistics of a report from records, by the features of the manifest."""
+"""Statistics of a report, collected from the records of a split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpudata.format.example.decode import decode_example
 from tpudata.format.manifest.annotation_features import Box, caption_feature, object_tables
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, compute_outline
-from tpudata.report.pictures import colour_label_map, encode_png, is_picture, make_thumbnail, open_picture
+from tpudata.report.pictures import colour_label_map, encode_png, has_showable_pixels, make_thumbnail, open_picture
 from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
 from tpudata.report.texts import find_text_columns, join_sides
 
@@ -43,23 +43,25 @@ class ContentMatch(NamedTuple):
     is_near: bool = False
 
 
-class SampleReader:
-    """Reader of the records of one split.
+class SampleBuilder:
+    """Adds records of one split to the split's statistics.
 
     Args:
         dataset: the dataset.
-        sample: the statistics; the reader adds the records to them.
+        sample: the statistics, which `add` changes.
     """
 
     def __init__(self, dataset: Dataset, sample: SplitSample) -> None:
         self._sample = sample
-        self._outlines, self._folded_digests = Outlines(), set[bytes]()
+        self._outlines = Outlines()
+        # Digests of the texts so far, without case and spaces.
+        self._folded_digests: set[bytes] = set()
         manifest = dataset.manifest
         features = {feature.name: feature for feature in manifest.features}
         self._class_names = dataset.labels() or ()
         self._objects = next(iter(object_tables(manifest.features)), None)
         object_features = () if self._objects is None else self._objects.columns
-        # The manifest has no number of classes for a list of labels, which is found by its name.
+        # The manifest has no number of classes for a list of labels, so such a label is found by its name.
         self._label = (
             next((f for f in features.values() if f.num_classes is not None and f not in object_features), None)
             or features.get("image/class/label")
@@ -70,16 +72,19 @@ class SampleReader:
         self._num_classes = num_classes or len(self._class_names) or 1
         self._captions = caption_feature(manifest.features)
         image = next((f for f in features.values() if f.encoding == "image"), None)
-        pixels = next((f for f in features.values() if f.encoding == "raw" and is_picture(f)), None)
+        pixels = next((f for f in features.values() if f.encoding == "raw" and has_showable_pixels(f)), None)
         label_maps = [feature for feature in features.values() if feature.is_label_map]
         # The picture that is shown, and the label maps that are laid over it.
         self._picture = image or pixels or next(iter(label_maps), None)
         self._overlays = label_maps if image or pixels else []
         self._is_annotated = bool(self._overlays) or self._objects is not None or self._captions is not None
-        # A record with a picture is shown by it alone.
+        # If records have a picture, only the picture is shown.
         self._texts = () if self._picture is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
+        used_object_features: tuple[Feature | None, ...] = ()
+        if self._objects is not None:
+            used_object_features = (*self._objects.box_columns, self._objects.label, self._objects.class_text)
         # Only the values of these features are read, so only these features are checked.
         used_features = (
             self._label,
@@ -87,11 +92,7 @@ class SampleReader:
             pixels,
             self._captions,
             *label_maps,
-            *(
-                ()
-                if self._objects is None
-                else (*self._objects.box_columns, self._objects.label, self._objects.class_text)
-            ),
+            *used_object_features,
             *(feature for column in self._texts for feature in column.features),
         )
         self._used_features = {feature.name: feature for feature in used_features if feature is not None}
@@ -211,7 +212,8 @@ class SampleReader:
             values: values of the record's features.
             classes: names of its classes.
         """
-        documents_by_side, content = {}, b""
+        documents_by_side = {}
+        content = b""
         for column in self._texts:
             name = column.feature.name
             # Padding follows the first `count` ids.

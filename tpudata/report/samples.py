@@ -37,7 +37,10 @@ def format_picture(picture: SamplePicture) -> str:
         f'<img alt="" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
         for png in (picture.png, *picture.maps)
     )
-    lines = [*picture.captions[:_SHOWN_CAPTIONS], *([", ".join(picture.classes)] if len(picture.classes) > 1 else [])]
+    lines = list(picture.captions[:_SHOWN_CAPTIONS])
+    # A single class is the heading of its pictures.
+    if len(picture.classes) > 1:
+        lines.append(", ".join(picture.classes))
     if not (picture.maps or picture.objects or lines):
         return layers
     if picture.objects:
@@ -88,7 +91,7 @@ def _decode_parts(documents: Text, decode: Decode) -> Iterator[tuple[str, bool, 
 def _draw_object(picture: SamplePicture, index: int) -> str:
     """Return the SVG of an object's box, with the name of its class."""
     name, (ymin, xmin, ymax, xmax) = picture.objects[index]
-    # A class has the same colour in all pictures: a hue in degrees, by its name.
+    # A class has the same colour in all pictures: a hue in degrees, derived from its name. 137 is near the golden angle.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"
     x, y = xmin * picture.width, ymin * picture.height
     width, height = (xmax - xmin) * picture.width, (ymax - ymin) * picture.height

@@ -79,9 +79,10 @@ class SplitSample:
         lengths: length of each text in characters, or in tokens without padding, by feature.
         token_position_count: number of token positions in the sequences, padding included.
         tokens: number of occurrences by id, without padding.
-        duplicate_count: number of records with the same picture, text or tokens as an earlier record of the split.
-        near_duplicate_count: number of pictures with the outline of an earlier picture but other bytes, or of texts that differ
-            from an earlier text only in case and spaces.
+        duplicate_count: number of records with the same picture, text or tokens as an earlier record of the split, without those in
+            `shared`.
+        near_duplicate_count: number of pictures with nearly the outline of an earlier picture, or of texts that differ from an
+            earlier text only in case and spaces; without duplicates and those in `shared`.
         shared: number of records with the same picture, text or tokens as a record of an earlier split, by that split.
     """
 

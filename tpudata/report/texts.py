@@ -64,17 +64,17 @@ class TextColumn:
         """
         padded_ids, count = self.read_ids(values)
         ids = padded_ids[:count]
-        # Indices at which documents after the first one begin.
-        begins = np.array([], np.int64)
+        # Indices at which documents after the first one start.
+        starts = np.array([], np.int64)
         if self.segments is not None:
-            begins = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
+            starts = np.flatnonzero(np.diff(_read_integers(values, self.segments)[:count])) + 1
         # A row with weights but no segments is one document; the id may end the turns of a chat in it.
         elif eos_id is not None and self.weights is None:
-            begins = np.flatnonzero(ids[:-1] == eos_id) + 1
-        documents = np.split(ids, begins)
+            starts = np.flatnonzero(ids[:-1] == eos_id) + 1
+        documents = np.split(ids, starts)
         if self.weights is None:
             return [[SamplePart(document.tolist())] for document in documents]
-        masks = np.split(_read_integers(values, self.weights)[:count] > 0, begins)
+        masks = np.split(_read_integers(values, self.weights)[:count] > 0, starts)
         return [_split_learned(document, mask) for document, mask in zip(documents, masks, strict=True)]
 
 

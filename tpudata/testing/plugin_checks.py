@@ -26,7 +26,8 @@ from tpudata.tokenizers.open_tokenizer import open_tokenizer
 __all__ = ["check_source", "check_tokenizer"]
 
 AnyPath: TypeAlias = "str | os.PathLike[str]"
-_IMAGES, _DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
+# Groups of entry points.
+_IMAGE_SOURCES, _TEXT_SOURCES = "tpudata.sources", "tpudata.text_sources"
 # Name of a folder that breaks code which takes paths for URLs, patterns or words of a shell.
 _ODD_NAME = "a b é #1 %41 [0]"
 _LABEL_FEATURES = frozenset(("label", "image/class/label"))
@@ -72,7 +73,7 @@ def check_source(
     defects = list(verify(str(check.folder / "whole")))
     _require(not defects, f"{source}: its dataset is damaged: {defects[:1]}")
     _require(
-        records in (None, manifest.records),
+        records is None or records == manifest.records,
         f"{source}: another number of records (got {manifest.records}, expected {records}). Look for keys and files that the"
         " listing skips, and for records in `manifest.rejected`.",
     )
@@ -113,8 +114,8 @@ class _SourceCheck:
             input: the input; None for the input of the checks.
             more: further keywords of the conversion.
         """
-        text_sources = {point.name for point in importlib.metadata.entry_points(group=_DOCUMENTS)}
-        image_sources = {point.name for point in importlib.metadata.entry_points(group=_IMAGES)}
+        text_sources = {point.name for point in importlib.metadata.entry_points(group=_TEXT_SOURCES)}
+        image_sources = {point.name for point in importlib.metadata.entry_points(group=_IMAGE_SOURCES)}
         # A name in both groups is taken for a source of images.
         convert = tpudata.convert_text if self.source in text_sources - image_sources else tpudata.convert_images
         manifest = convert(input or self.input, self.folder / output, source=self.source, **{**self.options, **more})
@@ -126,7 +127,7 @@ class _SourceCheck:
         # A shuffle gives each record a position by its key, which would hide a changed order of parts and units.
         self.convert("ordered", num_shards=_SHARD_COUNT, shuffle=False)
         self.convert("workers", num_shards=_SHARD_COUNT, shuffle=False, workers=2)
-        self._require_equal(
+        self._require_equal_datasets(
             "workers",
             "ordered",
             run="two workers with shuffle=False",
@@ -142,7 +143,7 @@ class _SourceCheck:
         else:
             shutil.copyfile(self.input, moved_input)
         self.convert("moved", moved_input, num_shards=_SHARD_COUNT)
-        self._require_equal(
+        self._require_equal_datasets(
             "moved",
             "whole",
             run=f"the input in a folder {_ODD_NAME!r}",
@@ -156,7 +157,7 @@ class _SourceCheck:
         (self.folder / "resumed" / "manifest.json").unlink()
         min((self.folder / "resumed").glob("*.tfrecord")).unlink()
         self.convert("resumed", num_shards=_SHARD_COUNT, resume=True)
-        self._require_equal("resumed", "whole", run="a resumed run", hint="keys are the same in each listing")
+        self._require_equal_datasets("resumed", "whole", run="a resumed run", hint="keys are the same in each listing")
 
     def check_splits(self) -> None:
         """Check that a record's split follows from its key, whatever the order of the records is."""
@@ -178,7 +179,7 @@ class _SourceCheck:
         self.convert("appended")
         old_files = self._read_files("appended")
         self.convert("appended", append=True)
-        self._require_same(
+        self._require_equal_files(
             self._read_files("appended"),
             old_files,
             run="an append of the same input",
@@ -241,7 +242,7 @@ class _SourceCheck:
         else:
             raise AssertionError(f"{self.source}: converts {empty}, which is to have no records, without an error.")
 
-    def _require_equal(self, output: str, expected: str, run: str, hint: str) -> None:
+    def _require_equal_datasets(self, output: str, expected: str, run: str, hint: str) -> None:
         """Raise AssertionError if two datasets differ.
 
         Args:
@@ -250,9 +251,9 @@ class _SourceCheck:
             run: the run that made the first dataset, for the message.
             hint: what makes the files equal, for the message.
         """
-        self._require_same(self._read_files(output), self._read_files(expected), run, hint)
+        self._require_equal_files(self._read_files(output), self._read_files(expected), run, hint)
 
-    def _require_same(self, files: dict[str, bytes], expected: dict[str, bytes], run: str, hint: str) -> None:
+    def _require_equal_files(self, files: dict[str, bytes], expected: dict[str, bytes], run: str, hint: str) -> None:
         """Raise AssertionError if the files of two datasets differ.
 
         Args:
@@ -301,7 +302,8 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
         AssertionError: a promise is broken; the message says which one.
         TpudataError: the texts cannot be converted at all.
     """
-    original, folder = open_tokenizer(TokenizerSpec.parse(tokenizer)), Path(folder)
+    folder = Path(folder)
+    original = open_tokenizer(TokenizerSpec.parse(tokenizer))
     batch = original.encode_batch(list(texts))
     for text, ids in zip(texts, batch, strict=True):
         _check_ids(tokenizer, original, text, ids)
@@ -310,12 +312,13 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
     for output, workers in (("one", 1), ("two", 2)):
         options: dict[str, Any] = {"tokenizer": tokenizer, "shuffle": False, "num_shards": 2, "workers": workers}
         tpudata.convert_text(folder / "texts.txt", folder / output, **options)
-    by_one, by_two = ([*open_dataset(str(folder / output)).examples("train")] for output in ("one", "two"))
+    examples_of_one = [*open_dataset(str(folder / "one")).examples("train")]
+    examples_of_two = [*open_dataset(str(folder / "two")).examples("train")]
     _require(
-        by_one == by_two,
+        examples_of_one == examples_of_two,
         f"{tokenizer}: two workers store other ids than one. Ids must follow from the text and the file alone.",
     )
-    stored_ids = [list(example["input_ids"]) for example in by_one]
+    stored_ids = [list(example["input_ids"]) for example in examples_of_one]
     expected_ids = [ids.tolist() for text, ids in zip(texts, batch, strict=True) if text]
     _require(
         stored_ids == expected_ids,

@@ -32,7 +32,7 @@ def check_storage(folder: str) -> None:
     check.check_writing()
     check.check_reading()
     check.check_listing()
-    check.check_ranges_of_names()
+    check.check_scans()
     check.check_absent_files()
     check.check_swap()
     check.check_deletion()
@@ -131,8 +131,8 @@ class _StorageCheck:
         is_folder = folder_entry is not None and folder_entry.is_folder
         self._require(is_folder, f"`stat` of a folder is not one (got {folder_entry}).")
 
-    def check_ranges_of_names(self) -> None:
-        """Check that parts of a listing add up to the whole one: `scan` with limits, and between `cuts`."""
+    def check_scans(self) -> None:
+        """Check `scan` against a whole listing: with a limit it returns the first entries, and between `cuts` all of them."""
         storage, folder = self._storage, self._join_path("names")
         self._write(self._join_path("names", "e.file"), b"1")
         # One file or folder for each name, and the file that was just written.
@@ -151,15 +151,15 @@ class _StorageCheck:
                 )
             for cuts in (storage.cuts(folder, deep=deep), ("c", "e.", "f")):
                 self._require([*cuts] == sorted(set(cuts)), f"`cuts` are not in ascending order (got {[*cuts]}).")
-                parts = [
+                paths_between_cuts = [
                     entry.path
                     for start, stop in zip(("", *cuts), (*cuts, None), strict=True)
                     for entry in storage.scan(folder, start=start, stop=stop, deep=deep)
                 ]
                 self._require(
-                    parts == paths,
-                    f"`scan` between {[*cuts]} with deep={deep} returns other entries than the whole (got {parts}, expected"
-                    f" {paths}).",
+                    paths_between_cuts == paths,
+                    f"`scan` between {[*cuts]} with deep={deep} returns other entries than the whole (got {paths_between_cuts},"
+                    f" expected {paths}).",
                 )
 
     def check_absent_files(self) -> None:

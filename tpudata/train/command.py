@@ -73,7 +73,8 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
         The metrics of the evaluation with `loss` and `global_step`; an empty dict if nothing is evaluated.
 
     Raises:
-        UsageError: a name or value is not allowed, or there is no checkpoint to evaluate or predict with.
+        UsageError: a name or value is not allowed, there is no checkpoint to evaluate, predict with or export, or the training in
+            the model's folder was on other records.
         DatasetError: the dataset is incomplete, or lacks a split.
         StorageError: the path of the data or the model cannot be read or written.
         CheckpointError: the model's folder has the checkpoint of another model.

@@ -57,8 +57,8 @@ class ContinuedInput:
         dataset = self._input_fn({"batch_size": self._section.order_batch_size}, start_step=first_batch)
 
         def skip_rows(batch_index: tf.Tensor, batch: Tensors) -> Tensors:
-            begin = tf.where(batch_index == 0, skipped_rows, 0)
-            return tf.nest.map_structure(lambda tensor: tensor[begin:], batch)
+            first_row = tf.where(batch_index == 0, skipped_rows, 0)
+            return tf.nest.map_structure(lambda tensor: tensor[first_row:], batch)
 
         def take_host_rows(*batch: Tensors) -> Tensors:
             return tf.nest.map_structure(lambda tensor: tensor[rows.first : rows.stop], repack_element(batch))

@@ -53,13 +53,13 @@ class Evaluation:
 
         In a run that trains, SIGTERM ends the evaluation with the exit code of an ended training.
         """
-        started = time.monotonic()
+        start_time = time.monotonic()
         with contextlib.ExitStack() as stack:
             if self._options.trains:
                 sigterm = stack.enter_context(handle_sigterm())
                 stack.enter_context(sigterm.exit_immediately())
             metrics = self._estimator.evaluate(self._input_fn, checkpoint_path=checkpoint)
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - start_time
         self.metrics = {name: _convert_to_python(metric) for name, metric in metrics.items()}
         split = self._options.eval_split
         record = {**self.metrics, "split": split, "records": self._num_records}
@@ -111,6 +111,7 @@ class Evaluation:
                 self.run()
                 assert options.early_stop_metric is not None
                 metric = float(self.metrics[options.early_stop_metric])
+                # `or` is for type checkers: the evaluation has read a checkpoint.
                 stopping.add(step, metric, self._estimator.latest_checkpoint() or "")
             if step >= options.train_steps or stopping.is_over:
                 break

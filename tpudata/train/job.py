@@ -35,7 +35,7 @@ class Job:
     Attributes:
         options: options of the run.
         dataset: the opened dataset.
-        label: the dataset's label, or None.
+        label: feature with the dataset's label, or None.
         params: params of the model.
         estimator: the estimator with the model.
     """
@@ -104,8 +104,8 @@ def prepare_job(options: TrainOptions) -> Job:
     warm_start = _make_warm_start(options)
     estimator = make_estimator(options, model_fn, params, None if warm_start is None else warm_start.settings)
     if warm_start is not None:
-        # After `make_estimator`, which got `warm_start.settings`: this fills their list of variables by TensorFlow, which a process
-        # of a cluster must not start before its estimator has joined the others. Training reads the list later.
+        # After `make_estimator`: this starts TensorFlow, which a process of a cluster must not do before its estimator has joined
+        # the others. It fills the list of variables in `warm_start.settings`, which the estimator reads when it trains.
         warm_start.choose(model_fn, params, make_serving_features(options, dataset))
     return Job(options, dataset, label, params, estimator)
 

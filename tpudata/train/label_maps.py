@@ -61,8 +61,8 @@ class LabelMap:
         """Return the model's params that follow from the dataset.
 
         Returns:
-            `ignored_label`, the largest value of the map's dtype, and `num_classes` if the manifest has the number of classes of
-            the objects' labels.
+            `ignored_label`, the largest value of the map's dtype, and `num_classes` if the objects have labels whose number of
+            classes is in the manifest.
         """
         params = {"ignored_label": int(np.iinfo(self.feature.dtype).max)}
         label = next(

@@ -25,7 +25,7 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
     Args:
         options: options of the run.
         dataset: the dataset that is read.
-        label: the dataset's label, or None.
+        label: feature with the dataset's label, or None.
 
     Raises:
         DatasetError: a bundled model cannot learn from the dataset.
@@ -72,7 +72,7 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
     Labels are fed as stored, so a model without the parameter `label_offset` also has outputs for the numbers below the offset.
 
     Args:
-        label: label of the dataset.
+        label: feature with the dataset's label.
         user_params: parameters from the user.
         has_offset: whether the model has the parameter `label_offset`.
     """
@@ -81,8 +81,10 @@ def _derive_class_params(label: Feature, user_params: Mapping[str, object], *, h
         return {"num_classes": label.num_classes + label.label_offset}
     offset = user_params.get("label_offset", label.label_offset)
     # With a lower offset from the user, the model also has outputs for the numbers between the two offsets.
-    extra_classes = label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
-    return {"num_classes": label.num_classes + extra_classes, "label_offset": label.label_offset}
+    num_extra_classes = (
+        label.label_offset - offset if isinstance(offset, int) and 0 <= offset < label.label_offset else 0
+    )
+    return {"num_classes": label.num_classes + num_extra_classes, "label_offset": label.label_offset}
 
 
 def _check_label(options: TrainOptions, dataset: Dataset, label: Feature | None) -> None:
@@ -106,7 +108,7 @@ def _check_sizes(
     Args:
         options: options of the run.
         dataset: the dataset that is read.
-        label: the dataset's label, or None.
+        label: feature with the dataset's label, or None.
         derived: params of the model that follow from the dataset, by name.
         user_params: parameters from the user, which override `derived`.
 
@@ -120,21 +122,21 @@ def _check_sizes(
         raise UsageError(
             f"params: label_offset={offset} is above the first label of {dataset.path} ({first_label}). Omit label_offset."
         )
-    for name, noun, plural_noun, fix in (
+    for name, value_noun, count_noun, fix in (
         ("num_classes", "labels", "classes", "Convert data with several classes."),
         ("vocab_size", "token ids", "token ids", "Convert the text with another tokenizer."),
     ):
         min_size, user_size = derived.get(name), user_params.get(name)
         if min_size == 1 and user_size is None:
-            raise DatasetError(f"{options.model} needs at least 2 {plural_noun}; {dataset.path} has 1. {fix}")
+            raise DatasetError(f"{options.model} needs at least 2 {count_noun}; {dataset.path} has 1. {fix}")
         if min_size is not None and isinstance(user_size, int) and user_size < min_size:
             highest = min_size - 1
             # With an offset, the labels do not begin at 0.
             if name == "num_classes" and label is not None and label.num_classes is not None:
                 highest = label.label_offset + label.num_classes - 1
             raise UsageError(
-                f"params: {name}={user_size} is too few for {dataset.path}, which has {noun} up to {highest}. Omit {name}, or pass "
-                f"{min_size}."
+                f"params: {name}={user_size} is too few for {dataset.path}, which has {value_noun} up to {highest}. Omit {name}, "
+                f"or pass {min_size}."
             )
 
 

@@ -97,17 +97,17 @@ def predict(job: Job, checkpoint: str | None) -> Outcome:
     predictions = job.estimator.predict(_make_inference_input_fn(job), checkpoint_path=checkpoint)
     step = read_global_step(job.estimator, checkpoint)
     written = f"\npredictions: {path}"
-    started = time.monotonic()
+    start_time = time.monotonic()
     if options.prompt is not None:
         texts = write_continuations(path, predictions, options)
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - start_time
         for text in texts:
             print(f"\n{options.prompt}{text}")
         return Outcome([make_closing_row("predict", "-", len(texts), step, seconds)], written=written)
     num_written, num_correct = write_predictions(
         path, predictions, job.dataset, options.eval_split, job.label, options.num_predictions
     )
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - start_time
     accuracy = None if num_correct is None else num_correct / num_written
     return Outcome(
         [make_closing_row("predict", options.eval_split, num_written, step, seconds, accuracy=accuracy)],
@@ -222,9 +222,9 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
 
     def train_to(step: int) -> int:
         nonlocal seconds
-        started = time.monotonic()
+        start_time = time.monotonic()
         estimator.train(input_fn, max_steps=step)
-        seconds += time.monotonic() - started
+        seconds += time.monotonic() - start_time
         return read_global_step(estimator) or 0
 
     # If all steps are done, the estimator returns immediately.

@@ -54,15 +54,18 @@ def make_value_ranges(
         options: options of the run.
         dataset: the dataset that is read.
         split: the split that is read.
-        label: the dataset's label, or None.
+        label: feature with the dataset's label, or None.
         params: params of model_fn, which override the model's defaults.
     """
     if ":" in options.model:
         return []
     settings = {**(param_defaults(options.model) or {}), **params}
-    source, ranges = f"{dataset.path}, split {split}", []
+    source = f"{dataset.path}, split {split}"
+    ranges = []
     # Wrong values of the user's are left to the model, which rejects them.
-    num_classes, offset, vocab_size = (settings.get(name) for name in ("num_classes", "label_offset", "vocab_size"))
+    num_classes = settings.get("num_classes")
+    offset = settings.get("label_offset")
+    vocab_size = settings.get("vocab_size")
     if label is not None and isinstance(num_classes, int) and isinstance(offset, int):
         model = f"{options.model} with num_classes={num_classes} and label_offset={offset}"
         fix = "Pass --param num_classes=N or --param label_offset=N, or convert the dataset again with --label-offset."
@@ -71,7 +74,8 @@ def make_value_ranges(
             ValueRange(label.name, is_label=True, first=offset, last=last, source=source, model=model, fix=fix)
         )
     if learns_label_maps(options.model) and isinstance(num_classes, int):
-        name, ignored = LabelMap.find(dataset, options.model).feature.name, settings["ignored_label"]
+        name = LabelMap.find(dataset, options.model).feature.name
+        ignored = settings["ignored_label"]
         model = f"{options.model} with num_classes={num_classes} and ignored_label={ignored}"
         fix = "Pass --param num_classes=N, one more than the highest class, or --param ignored_label=N."
         last = num_classes - 1
@@ -154,15 +158,16 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
     import tensorflow as tf
 
     # In int32, a larger number would wrap around into the range.
-    values, first = tf.cast(values, tf.int64), tf.constant(value_range.first, tf.int64)
+    values = tf.cast(values, tf.int64)
+    first = tf.constant(value_range.first, tf.int64)
     if is_real is not None:
         values = tf.where(is_real, values, first)
     if value_range.ignored is not None:
         values = tf.where(tf.equal(values, value_range.ignored), first, values)
     lowest, largest = tf.reduce_min(values), tf.reduce_max(values)
-    outside = tf.strings.as_string(tf.where(lowest < value_range.first, lowest, largest))
+    wrong_value = tf.strings.as_string(tf.where(lowest < value_range.first, lowest, largest))
     return tf.debugging.Assert(
-        (lowest >= value_range.first) & (largest <= value_range.last), [_make_message(value_range, outside)]
+        (lowest >= value_range.first) & (largest <= value_range.last), [_make_message(value_range, wrong_value)]
     )
 
 
@@ -178,10 +183,10 @@ def _assert_shares(value_range: ValueRange, shares: tf.Tensor) -> tf.Operation:
     return tf.debugging.Assert(tf.reduce_min(sums) > 0.99, [_make_message(value_range, tf.constant("another label"))])
 
 
-def _make_message(value_range: ValueRange, outside: tf.Tensor) -> tf.Tensor:
-    """Return a message in the form that `tpudata.error_text.libraries` recognises; `outside` is the wrong value as a string."""
+def _make_message(value_range: ValueRange, wrong_value: tf.Tensor) -> tf.Tensor:
+    """Return a message in the form that `tpudata.error_text.libraries` recognises; `wrong_value` is a string."""
     import tensorflow as tf
 
     begin = f"Feature {value_range.feature}: a value does not fit {value_range.model} (got "
     end = f" in {value_range.source}, expected {value_range.first} to {value_range.last}). {value_range.fix}"
-    return tf.strings.join([begin, outside, end])
+    return tf.strings.join([begin, wrong_value, end])

@@ -96,8 +96,10 @@ class WarmStart:
         if not self._patterns:
             raise UsageError(f"--warm-start {path}: no variable of {model} fits. Pass a checkpoint of the same model.")
         omitted_text = f"; the last layer starts anew, as its size differs: {', '.join(omitted)}" if omitted else ""
-        num_chosen, variables_text = len(self._patterns), count_text(len(variables), "variable")
-        _log.info("--warm-start: %d of the model's %s from %s%s.", num_chosen, variables_text, path, omitted_text)
+        variables_text = count_text(len(variables), "variable")
+        _log.info(
+            "--warm-start: %d of the model's %s from %s%s.", len(self._patterns), variables_text, path, omitted_text
+        )
 
 
 def _find_model_variables(
@@ -144,8 +146,8 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     """Return the names of the last layer's variables: the variables in the scope of the last variable.
 
     If the last variable has no scope, or all variables share one, the layer begins at the last kernel, a variable of two or more
-    dimensions. A kernel that is the last variable may have its bias directly before it: a vector of the kernel's outputs, if the
-    kernel before has another number of outputs. Without kernels, the layer is the last variable.
+    dimensions. If this kernel is the last variable, its bias may come directly before it: a vector as long as the kernel's outputs,
+    unless the kernel before has as many outputs and may own the vector. Without kernels, the layer is the last variable.
 
     Args:
         trainable: the model's trainable variables by name, 1 or more, in the order in which they were made.

@@ -11,7 +11,7 @@ from tensorflow.python.ops import gen_random_ops  # private: all random operatio
 
 from tests.estimator import programs
 from tests.estimator.programs import Program, make_estimator, own_variables, side_by_side, train_input_fn, v1
-from tpudata.devices.graphs.random_graph import draw_by_step
+from tpudata.devices.graphs.random_graph import rewrite_random_operations
 from tpudata.estimator import CrossShardOptimizer, TPUEstimatorSpec
 
 DRAWS: dict[str, Callable[[], Any]] = {
@@ -34,7 +34,7 @@ def drawn_at(steps: list[int]) -> list[dict[str, Any]]:
         v1.set_random_seed(3)
         step = v1.placeholder(tf.int64, [], name="step")
         names = {name: draw().name for name, draw in DRAWS.items()}
-    graph_def = draw_by_step(graph.as_graph_def(), step.op.name)
+    graph_def = rewrite_random_operations(graph.as_graph_def(), step.op.name)
     with tf.Graph().as_default(), v1.Session() as session:
         tf.import_graph_def(graph_def, name="")
         return [session.run(names, {step.name: number}) for number in steps]
@@ -61,7 +61,7 @@ def test_does_not_replace_unseeded_draws_or_draws_in_loops() -> None:
         step = v1.placeholder(tf.int64, [], name="step")
         v1.random_uniform([2])  # without a seed, every run draws anew
         tf.while_loop(lambda i: i < 3, lambda i: i + v1.random_uniform([], 0, 2, tf.int32, seed=1), [0])
-    graph_def = draw_by_step(graph.as_graph_def(), step.op.name)
+    graph_def = rewrite_random_operations(graph.as_graph_def(), step.op.name)
     assert sum(node.op == "RandomUniform" for node in graph_def.node) == 1
     assert graph_def == graph.as_graph_def()
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.libtpu import needs_libtpu
 from tests.helpers.processes import wait_for
-from tpudata.devices.tpu_compiler.compiler import CompilerError, Fault, compile_for, missing_compiler
+from tpudata.devices.tpu_compiler.compiler import CompilerError, Fault, compile_for, explain_missing_compiler
 from tpudata.devices.tpu_compiler.topologies import find_slice
 
 V5E = find_slice("v5e-4", "test")
@@ -110,6 +110,6 @@ def test_names_the_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     hidden = {"libtpu"}
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in hidden else find(name))
-    assert re.match(r"libtpu not installed\. Run: pip install .*\[tpu\]", missing_compiler() or "")
+    assert re.match(r"libtpu not installed\. Run: pip install .*\[tpu\]", explain_missing_compiler() or "")
     hidden.add("jax")
-    assert (missing_compiler() or "").startswith("jax and libtpu not installed")
+    assert (explain_missing_compiler() or "").startswith("jax and libtpu not installed")

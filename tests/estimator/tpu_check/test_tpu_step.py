@@ -128,7 +128,7 @@ def test_reports_names_of_a_compiler_error(tmp_path: Path, monkeypatch: pytest.M
     def reject(*arguments: object) -> None:
         raise CompilerError(Fault.REJECTED, "INTERNAL: %fusion.1 is not supported")
 
-    monkeypatch.setattr(rehearsal, "missing_compiler", lambda: None)
+    monkeypatch.setattr(rehearsal, "explain_missing_compiler", lambda: None)
     monkeypatch.setattr(tpu_step, "compile_for", reject)
     findings = check_tpu_compatibility(make_estimator(tmp_path), {ModeKeys.TRAIN: train_input_fn}, tpu="v5e-8")
     assert findings
@@ -153,7 +153,7 @@ def test_names_the_largest_tensors_of_a_step_that_does_not_fit(tmp_path: Path) -
 
 
 def test_says_that_a_step_is_not_compiled_without_libtpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "missing_compiler", lambda: "libtpu not installed. Run: pip install it")
+    monkeypatch.setattr(rehearsal, "explain_missing_compiler", lambda: "libtpu not installed. Run: pip install it")
     estimator = make_estimator(tmp_path, model_of(lambda x: tf.strings.to_number(tf.as_string(x))))
     found = check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn}, tpu="v5e-8")
     rejected, unchecked = found

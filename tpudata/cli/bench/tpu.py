@@ -22,13 +22,13 @@ def compile_step(flags: argparse.Namespace) -> StepCost:
     """
     # The compiler needs no chip, but jax would start the chips of this machine.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from tpudata.devices.tpu_compiler.compiler import missing_compiler
+    from tpudata.devices.tpu_compiler.compiler import explain_missing_compiler
     from tpudata.estimator import ModeKeys, check_tpu_compatibility
     from tpudata.estimator.tpu_check.result import raise_if_rejected
     from tpudata.train.job import prepare_job
     from tpudata.train.options.flags import parse_options
 
-    if (missing := missing_compiler()) is not None:
+    if (missing := explain_missing_compiler()) is not None:
         raise TpudataError(f"--tpu {flags.tpu.name}: {missing}")
     with tempfile.TemporaryDirectory(prefix="tpudata-bench-") as folder:
         job = prepare_job(parse_options([*_make_train_flags(flags), f"--model-dir={folder}/model"], "tpudata bench"))

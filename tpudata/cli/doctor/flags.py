@@ -108,7 +108,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     Returns:
         The values; empty without a file, or if it is not a mapping.
     """
-    from tpudata.train.options.config_file import PARAMS, check_params
+    from tpudata.train.options.config_file import PARAMS, convert_params
     from tpudata.train.options.yaml_text import parse_yaml
 
     if path is None:
@@ -116,7 +116,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     parsed = parse_yaml(storage_for(path).read(path).decode(errors="replace"), f"--config {path}")
     config = {str(key).replace("-", "_"): value for key, value in parsed.items()} if isinstance(parsed, dict) else {}
     if PARAMS in config:
-        config[PARAMS] = check_params(config[PARAMS], path)
+        config[PARAMS] = convert_params(config[PARAMS], path)
     return config
 
 

@@ -65,7 +65,7 @@ class StackFeed:
     """The data of a run on several devices.
 
     Attributes:
-        element_spec: structure of one replica's element.
+        element_spec: specs of one replica's element.
         capacity: number of steps in a stack.
         layout: layout of the stacks on the devices.
         is_endless: whether the data of all processes repeats without end.
@@ -110,7 +110,7 @@ class StackFeed:
         self._reader = StepReader(dataset, num_local_replicas, self.capacity, is_endless=is_endless)
 
     def iterate(self, max_steps: int | None = None) -> StackIteration:
-        """Return a new pass over the data; a thread begins to read the pass ahead.
+        """Return a new pass over the data; a thread starts to read it ahead.
 
         Args:
             max_steps: largest number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
@@ -229,7 +229,8 @@ class StackIteration:
             local_count: number of steps in this process's stack.
             error: the error that ended this process's data, if any.
         """
-        min_count, max_count, has_failed = local_count, local_count, error is not None
+        has_failed = error is not None
+        min_count = max_count = local_count
         if not self._feed.is_endless:
             # In one exchange, which endless data does not need: a maximum is the negated minimum of the negated numbers.
             minima = self._feed.peers.min_numbers([local_count, -local_count, -int(has_failed)])
@@ -240,7 +241,8 @@ class StackIteration:
             )
         if self._feed.short_data is ShortData.REJECT and min_count != max_count:
             return min_count, tf.errors.InvalidArgumentError(None, None, ENDS_WITHIN_STEP)
-        return max_count if self._feed.short_data is ShortData.FILL else min_count, None
+        count = max_count if self._feed.short_data is ShortData.FILL else min_count
+        return count, None
 
     def _read(self, num_requested: int) -> tuple[Portion | None, Exception | None]:
         """Return this process's next stack or None, and the error that ended the data before `num_requested` steps, if any."""
@@ -253,7 +255,8 @@ class StackIteration:
         except tf.errors.OutOfRangeError as error:
             # For example repeat() of no data. It ends the data of a single process; with several, other processes would wait for
             # the steps of this one.
-            return stack, None if self._feed.peers.count == 1 else error
+            failure = None if self._feed.peers.count == 1 else error
+            return stack, failure
         except Exception as error:
             return stack, error
         return stack, None

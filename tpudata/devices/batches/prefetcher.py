@@ -105,7 +105,7 @@ class Prefetcher(Generic[_Host, _Placed]):
         return self
 
     def __next__(self) -> _Placed:
-        """Return the next item; wait for it if necessary, which signals interrupt.
+        """Return the next item; wait for it if necessary. Signals interrupt the wait.
 
         Raises:
             StopIteration: there are no more items, or the prefetcher is closed.

@@ -165,8 +165,9 @@ class StepReader:
 
     def _read_element(self, iterator: tf.data.Iterator) -> tuple[list[tf.Tensor], tf.Tensor | bool]:
         """Return the tensors of the next element, and whether it is real; zeros after the end of the data are not real."""
-        element, is_real = iterator.get_next(), True
-        # `mark_elements` has paired each element with whether it is real.
+        element = iterator.get_next()
+        is_real = True
+        # `mark_elements` has paired each element of data that ends with whether it is real.
         if not self._is_endless:
             element, is_real = element
         return [tensor for tensor in tf.nest.flatten(element) if tensor is not None], is_real

@@ -24,7 +24,7 @@ def sum_replicas(value: tf.Tensor | tf.IndexedSlices, num_replicas: int) -> tf.T
     """Return the sum of a tensor over all replicas, with the tensor's dtype; its gradient is the sum of the replicas' gradients.
 
     Args:
-        value: tensor or `tf.IndexedSlices` of one replica, which becomes dense.
+        value: tensor of one replica, or `tf.IndexedSlices`, which become dense.
         num_replicas: number of replicas.
 
     Raises:
@@ -66,6 +66,9 @@ def gather_replicas(value: tf.Tensor, axis: int, replica: tf.Tensor, num_replica
         axis: index of the axis, counted from the end if it is negative.
         replica: index of this replica, int32 scalar.
         num_replicas: number of replicas.
+
+    Raises:
+        ModelFnValueError: the dtype is neither numeric nor bool.
     """
     tensor = tf.convert_to_tensor(value)
     if tensor.dtype == tf.bool:
@@ -109,7 +112,7 @@ def lower_collectives(graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf
     ):
         if any(map(_is_sum, nodes)):
             del lowered_nodes[:]
-            lowered_nodes.extend(lowering.lower_all(nodes, is_function=index > 0))  # The first body is the graph's.
+            lowered_nodes.extend(lowering.lower_all(nodes, is_in_function=index > 0))  # The first body is the graph's.
     # TensorFlow's runtime keeps the first function registered under a name, so the lowered functions need new names.
     rename_functions(lowered_graph, {name: f"{name}_of_{num_replicas}_replicas" for name in summing_functions})
     return lowered_graph
@@ -137,7 +140,9 @@ class _Lowering:
         self._num_replicas = num_replicas
         self._all_groups = [list(range(num_replicas))]
 
-    def lower_all(self, nodes: Sequence[tf.compat.v1.NodeDef], *, is_function: bool) -> Iterator[tf.compat.v1.NodeDef]:
+    def lower_all(
+        self, nodes: Sequence[tf.compat.v1.NodeDef], *, is_in_function: bool
+    ) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes of a graph or function body, with each sum replaced."""
         nodes_by_name = {node.name: node for node in nodes}
         for node in nodes:
@@ -153,10 +158,10 @@ class _Lowering:
                 controls = [] if groups_node is None else [name for name in groups_node.input if name.startswith("^")]
                 is_float64 = tf.as_dtype(node.attr["T"].type) == tf.float64
                 lower_sum = self._lower_float64_sum if is_float64 else self._lower_sum
-                yield from lower_sum(node, groups, controls, is_function)
+                yield from lower_sum(node, groups, controls, is_in_function)
 
     def _lower_sum(
-        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
+        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_in_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes that replace a sum; the last has the name of the sum, and its output the name of the sum's output.
 
@@ -164,19 +169,19 @@ class _Lowering:
             node: the sum.
             groups: its replica groups.
             controls: control inputs of new constants.
-            is_function: whether the node is in a function.
+            is_in_function: whether the node is in a function.
         """
         groups_node = _make_constant(node, f"{node.name}/groups", groups, controls)
         yield groups_node
         tensor, _, *control_inputs = node.input  # The second input has the groups.
-        inputs = [tensor, _name_output(groups_node, is_function), *control_inputs]
+        inputs = [tensor, _name_output(groups_node, is_in_function), *control_inputs]
         all_reduce = _make_node(node, _ALL_REDUCE, node.name, inputs)
         all_reduce.attr["reduce_op"].s = b"Add"
         all_reduce.attr["mode"].s = b"CrossReplica"
         yield all_reduce
 
     def _lower_float64_sum(
-        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_function: bool
+        self, node: tf.compat.v1.NodeDef, groups: list[list[int]], controls: Sequence[str], is_in_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
         """Yield the nodes that replace a sum of float64, which XlaAllReduce lacks: a collective over all replicas.
 
@@ -184,7 +189,7 @@ class _Lowering:
             node: the sum.
             groups: its replica groups.
             controls: control inputs of new constants.
-            is_function: whether the node is in a function.
+            is_in_function: whether the node is in a function.
 
         Raises:
             ModelFnValueError: there are several groups.
@@ -200,13 +205,13 @@ class _Lowering:
         ]
         yield from scalar_nodes
         tensor, _, *control_inputs = node.input  # The second input has the groups.
-        inputs = [tensor, *(_name_output(scalar_node, is_function) for scalar_node in scalar_nodes), *control_inputs]
+        inputs = [tensor, *(_name_output(scalar_node, is_in_function) for scalar_node in scalar_nodes), *control_inputs]
         all_reduce = _make_node(node, _COLLECTIVE_REDUCE, f"{node.name}/sum", inputs)
         all_reduce.attr["merge_op"].s = b"Add"
         all_reduce.attr["final_op"].s = b"Id"
         yield all_reduce
         # Its output is called "data", while functions refer to the "output" of the sum.
-        yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_function else "")])
+        yield _make_node(node, "Identity", node.name, [all_reduce.name + (":data:0" if is_in_function else "")])
 
     def _find_groups(self, node: tf.compat.v1.NodeDef, groups_node: tf.compat.v1.NodeDef | None) -> list[list[int]]:
         """Return the replica groups of a sum.
@@ -255,9 +260,9 @@ def _read_groups(constant: tf.compat.v1.NodeDef) -> list[list[int]]:
     return groups
 
 
-def _name_output(constant: tf.compat.v1.NodeDef, is_function: bool) -> str:
+def _name_output(constant: tf.compat.v1.NodeDef, is_in_function: bool) -> str:
     """Return the name by which an input refers to a constant; inside functions, it includes the name of the output."""
-    return f"{constant.name}:output:0" if is_function else constant.name
+    return f"{constant.name}:output:0" if is_in_function else constant.name
 
 
 def _make_node(

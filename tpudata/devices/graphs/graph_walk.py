@@ -45,24 +45,24 @@ def walk_graph(starts: Iterable[_Item], follow: Callable[[_Item], Iterable[_Item
 
 def find_needed_operations(
     operations: Iterable[tf.Operation],
-    inputs: Collection[str] = (),
+    fed_names: Collection[str] = (),
     waits_for: Callable[[tf.Operation], bool] | None = None,
 ) -> set[tf.Operation]:
     """Return `operations` and all operations on which they depend.
 
     Args:
         operations: operations at which the walk begins.
-        inputs: names of fed tensors; the operations that compute them are not needed.
+        fed_names: names of fed tensors; the operations that compute them are not needed.
         waits_for: predicate that returns whether operations need a control input; None if all control inputs are needed.
     """
 
     def is_waited_for(operation: tf.Operation) -> bool:
-        if any(tensor.name in inputs for tensor in operation.outputs):
+        if any(tensor.name in fed_names for tensor in operation.outputs):
             return False
         return waits_for is None or waits_for(operation)
 
     def list_dependencies(operation: tf.Operation) -> Iterator[tf.Operation]:
-        yield from (tensor.op for tensor in operation.inputs if tensor.name not in inputs)
+        yield from (tensor.op for tensor in operation.inputs if tensor.name not in fed_names)
         yield from (control for control in operation.control_inputs if is_waited_for(control))
 
     return {*walk_graph(operations, list_dependencies)}

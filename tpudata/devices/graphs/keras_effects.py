@@ -13,19 +13,18 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import is_effect
 
-# Collection of the names of operations that Keras makes for CrossShardOptimizer. A merge of the replicas runs in another thread, so
-# that the traceback of its operations does not show Keras.
+# Collection of a graph with the names of the operations that Keras makes for CrossShardOptimizer, whatever their tracebacks show.
 KERAS_UPDATES = "tpudata_keras_updates"
 _KERAS_FOLDERS = ("/keras/src/", "/tf_keras/src/optimizers/")
 _METRIC_FOLDERS = ("/keras/src/metrics/",)
 
 
 class KerasConditions:
-    """Base of graphs in which a condition or loop made by Keras runs all effects inside; any other runs what its results need."""
+    """Base of graphs in which conditions and loops of Keras run all effects inside them, and others run what their results need."""
 
     @property
     def _add_control_dependencies(self) -> bool:
-        """Whether all effects run inside a condition or loop that is being made; TensorFlow reads this from the graph."""
+        """Whether the condition or loop that is being made runs all effects inside it; TensorFlow reads this from the graph."""
         return is_called_by_keras()
 
     @_add_control_dependencies.setter
@@ -38,13 +37,13 @@ def find_keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operati
 
     Args:
         graph: graph of a step, whose operations have the tracebacks of the code that made them.
-        names: names in the graph's collection KERAS_UPDATES: operations whose tracebacks may not show Keras.
+        names: names in the graph's collection KERAS_UPDATES; of these operations, the tracebacks are not looked at.
     """
-    updates = set(names)
+    update_names = set(names)
     return [
         operation
         for operation in graph.get_operations()
-        if is_effect(operation) and (operation.name in updates or _is_made_by_keras(operation))
+        if is_effect(operation) and (operation.name in update_names or _is_made_by_keras(operation))
     ]
 
 

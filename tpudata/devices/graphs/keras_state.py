@@ -35,7 +35,7 @@ def is_keras_seed(name: str, dtype: tf.DType) -> bool:
 def fresh_keras_state(seed: int | None) -> Iterator[None]:
     """Reset the numbers in Keras' automatic names and its random draws inside the context, and restore both afterwards.
 
-    The numbers do not change if Keras is not imported, or if its version stores them elsewhere.
+    The numbers are not reset if Keras is not imported, or if its version stores them elsewhere.
 
     Args:
         seed: seed of Python's `random` and of tf_keras' generator inside the context; None leaves both unchanged.

@@ -35,9 +35,9 @@ def find_functions(graph_def: tf.compat.v1.GraphDef, is_match: Callable[[tf.comp
     return matching
 
 
-def find_producer(tensor: str) -> str:
+def find_producer(input_name: str) -> str:
     """Return the name of the node that an input names: the producer of a tensor, or a control input."""
-    return tensor.removeprefix("^").partition(":")[0]
+    return input_name.removeprefix("^").partition(":")[0]
 
 
 def list_called_functions(node: tf.compat.v1.NodeDef) -> Iterator[str]:
@@ -76,12 +76,12 @@ def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         graph_def: the `GraphDef`, which is not changed.
     """
     needed_nodes = {function.signature.name: _find_needed_nodes(function) for function in graph_def.library.function}
-    pruned = {
+    pruned_names = {
         function.signature.name
         for function in graph_def.library.function
         if len(function.node_def) > len(needed_nodes[function.signature.name])
     }
-    if not pruned:
+    if not pruned_names:
         return graph_def
     pruned_graph = type(graph_def)()
     pruned_graph.CopyFrom(graph_def)
@@ -91,10 +91,10 @@ def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
         del function.node_def[:]
         function.node_def.extend(nodes)
     # Callers change as well: they refer to new names.
-    changed = pruned | find_functions(
-        pruned_graph, lambda node: any(name in pruned for name in list_called_functions(node))
+    changed_names = pruned_names | find_functions(
+        pruned_graph, lambda node: any(name in pruned_names for name in list_called_functions(node))
     )
-    rename_functions(pruned_graph, {name: f"{name}_pruned" for name in changed})
+    rename_functions(pruned_graph, {name: f"{name}_pruned" for name in changed_names})
     return pruned_graph
 
 

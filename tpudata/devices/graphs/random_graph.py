@@ -13,15 +13,15 @@ from tpudata.devices.graphs.draws.nodes import Scope, rewrite_node
 from tpudata.devices.graphs.draws.replacements import COUNTED
 
 
-def draw_by_step(
+def rewrite_random_operations(
     graph_def: tf.compat.v1.GraphDef, step: str, replica: str | None = None, keras_seeds: Collection[str] = ()
 ) -> tf.compat.v1.GraphDef:
-    """Return a graph in which random operations draw by the step.
+    """Return a graph whose random operations draw numbers that depend on the step.
 
     Without `replica`, seeded uniform and normal operations repeat a session's draws for that step; unseeded and other random
     operations, and all in loops, conditions and functions, are unchanged. With `replica`, all random operations become
-    stateless ones that XLA compiles. They draw by seed, step and replica, so their numbers differ between replicas and from a
-    session's.
+    stateless ones that XLA compiles. Their numbers follow from seed, step and replica, so they differ between replicas and from
+    a session's.
 
     Args:
         graph_def: the `GraphDef`.
@@ -39,8 +39,8 @@ def draw_by_step(
     rewritten_graph = type(graph_def)()
     rewritten_graph.CopyFrom(graph_def)
     del rewritten_graph.node[:]
-    scope = Scope(step, None, is_function=False)
-    definitions = {}
+    scope = Scope(step, None, is_in_function=False)
+    definitions = {}  # FunctionDefs by name.
     for node in graph_def.node:
         is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)
         nodes, definition = rewrite_node(node, scope) if is_seeded else ([node], None)

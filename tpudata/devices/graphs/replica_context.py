@@ -65,8 +65,8 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
     def all_gather(self, value: Tensors, axis: int, options: object = None) -> Tensors:
         """Return a nested structure of tensors of all replicas, concatenated along an axis."""
         del options
-        replica, count = self.replica_id_in_sync_group, self.num_replicas_in_sync
-        return tf.nest.map_structure(lambda tensor: gather_replicas(tensor, axis, replica, count), value)
+        replica, num_replicas = self.replica_id_in_sync_group, self.num_replicas_in_sync
+        return tf.nest.map_structure(lambda tensor: gather_replicas(tensor, axis, replica, num_replicas), value)
 
     def merge_call(
         self,
@@ -107,13 +107,13 @@ class _ReplicaStrategy(tf.distribute.Strategy):  # type: ignore[misc]  # TensorF
         outer_strategy: strategy outside of the replicas.
 
     Args:
-        count: number of replicas.
+        num_replicas: number of replicas.
         replica: int32 scalar, the index of the replica that runs.
     """
 
-    def __init__(self, count: int, replica: tf.Tensor) -> None:
+    def __init__(self, num_replicas: int, replica: tf.Tensor) -> None:
         self.outer_strategy = tf.distribute.get_strategy()
-        super().__init__(_ReplicaExtended(self, count, replica))
+        super().__init__(_ReplicaExtended(self, num_replicas, replica))
 
     def scope(self) -> contextlib.AbstractContextManager[tf.distribute.Strategy]:
         """Return a context without effect for an optimizer that is called in `hide_replicas`; reject other calls."""
@@ -132,9 +132,9 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
 
     _retrace_functions_for_each_device = False
 
-    def __init__(self, strategy: _ReplicaStrategy, count: int, replica: tf.Tensor) -> None:
+    def __init__(self, strategy: _ReplicaStrategy, num_replicas: int, replica: tf.Tensor) -> None:
         super().__init__(strategy)
-        self._count = count
+        self._num_replicas = num_replicas
         self._replica = replica
 
     def reduce_to(
@@ -142,7 +142,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     ) -> tf.Tensor:
         """Return the sum or mean over the replicas; each replica gets the result, whatever the destinations."""
         del destinations, options
-        return _reduce(reduce_op, value, self._count)
+        return _reduce(reduce_op, value, self._num_replicas)
 
     def batch_reduce_to(
         self,
@@ -152,7 +152,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     ) -> list[tf.Tensor]:
         """Reduce several values as `reduce_to` does, and return them in order."""
         del options
-        return [_reduce(reduce_op, value, self._count) for value, _ in value_destination_pairs]
+        return [_reduce(reduce_op, value, self._num_replicas) for value, _ in value_destination_pairs]
 
     def update(
         self,
@@ -162,7 +162,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         kwargs: Mapping[str, Tensors] | None = None,
         group: bool = True,
     ) -> Tensors:
-        """Update a variable by `fn`; each replica updates its own copy in the same way."""
+        """Update a variable with `fn`; each replica updates its own copy in the same way."""
         return _group_results(fn(var, *args, **(kwargs or {})), group)
 
     def update_non_slot(
@@ -173,7 +173,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         kwargs: Mapping[str, Tensors] | None = None,
         group: bool = True,
     ) -> Tensors:
-        """Update state that belongs to no variable by `fn`; each replica updates its own copy in the same way."""
+        """Update state that belongs to no variable with `fn`; each replica updates its own copy in the same way."""
         del colocate_with
         return _group_results(fn(*args, **(kwargs or {})), group)
 
@@ -198,11 +198,12 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
         return value
 
     def non_slot_devices(self, var_list: Sequence[tf.Variable]) -> tf.Variable:
+        # As in TensorFlow's default strategy: optimizers colocate state that belongs to no variable with this one.
         return min(var_list, key=lambda variable: variable.name)
 
     @property
     def worker_devices(self) -> tuple[str, ...]:
-        return ("",) * self._count
+        return ("",) * self._num_replicas
 
     @property
     def parameter_devices(self) -> tuple[str, ...]:
@@ -215,7 +216,7 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
 
     @property
     def _num_replicas_in_sync(self) -> int:
-        return self._count
+        return self._num_replicas
 
     def _use_merge_call(self) -> bool:
         return False  # Compiled strategies do not use merge calls either.
@@ -238,18 +239,20 @@ class _ReplicaExtended(tf.compat.v1.distribute.StrategyExtended):  # type: ignor
     ) -> tf.Tensor:
         """Return the tensors of all replicas, concatenated along an axis, to each replica, whatever the destinations."""
         del destinations, options
-        return gather_replicas(value, axis, self._replica, self._count)
+        return gather_replicas(value, axis, self._replica, self._num_replicas)
 
 
-def _reduce(reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor | tf.IndexedSlices, count: int) -> tf.Tensor:
-    """Return the sum or mean of a tensor over `count` replicas; means of integers are rounded down."""
+def _reduce(
+    reduce_op: tf.distribute.ReduceOp | str, value: tf.Tensor | tf.IndexedSlices, num_replicas: int
+) -> tf.Tensor:
+    """Return the sum or mean of a tensor over all replicas; means of integers are rounded down."""
     name = reduce_op.upper() if isinstance(reduce_op, str) else reduce_op.name
-    total = sum_replicas(value, count)
+    total = sum_replicas(value, num_replicas)
     if name == _ReduceOp.SUM.name:
         return total
-    return total // count if total.dtype.is_integer else total / count
+    return total // num_replicas if total.dtype.is_integer else total / num_replicas
 
 
 def _group_results(results: Tensors, group: bool) -> Tensors:
-    """Return the results of an update: unchanged if `group` is set, else each as a tuple with this replica's result alone."""
+    """Return the results of an update: unchanged if `group` is set, else each in a tuple, as one replica's result."""
     return results if group else tf.nest.map_structure(lambda tensor: (tensor,), results)

@@ -12,8 +12,8 @@ class TracedCode:
 
     Attributes:
         name: name of the code.
-        before: place for what must be computed before it; completes "Compute it ...".
-        after: place for what can be computed after it.
+        before: where a program can compute values before the code runs; completes "Compute it ...".
+        after: where a program can compute values after the code has run; also completes "Compute it ...".
     """
 
     name: str

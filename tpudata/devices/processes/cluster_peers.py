@@ -172,7 +172,8 @@ class ClusterPeers(Peers):
     def _receive(self, link: Link, kind: bytes, size: int | None = None) -> bytes:
         """Return the bytes of the next message; raise ClusterError if it has another kind or size (None: any size)."""
         received_kind, data = link.receive()
-        if received_kind != kind or size not in (None, len(data)):
+        has_other_size = size is not None and len(data) != size
+        if received_kind != kind or has_other_size:
             raise ClusterError(
                 f"{self._group.origin}: {self._group.name} and another process do different things (got a message "
                 f"{received_kind!r} of {len(data)} bytes, expected {kind!r}). Start the same program with the same options in all "

@@ -40,7 +40,7 @@ def import_jax(feature: str) -> ModuleType:
     return module
 
 
-def has_started() -> bool:
+def has_jax_started() -> bool:
     """Return whether jax has started its devices, without starting them."""
     import jax
 
@@ -54,11 +54,11 @@ def has_started() -> bool:
     return False
 
 
-def make_cpu_devices(count: int) -> None:
+def request_cpu_devices(count: int) -> None:
     """Let jax make at least `count` CPU devices when it starts; do nothing if it has started."""
     import jax
 
-    if not has_started() and getattr(jax.config, _CPU_DEVICES) < count:
+    if not has_jax_started() and getattr(jax.config, _CPU_DEVICES) < count:
         jax.config.update(_CPU_DEVICES, count)
 
 
@@ -70,7 +70,7 @@ def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
         MissingExtraError: jax is not installed.
     """
     import_jax(f"TPUConfig(num_replicas={num_replicas})")
-    make_cpu_devices(num_replicas)
+    request_cpu_devices(num_replicas)
     return select_devices(devices_per_process=num_replicas, num_processes=1)
 
 

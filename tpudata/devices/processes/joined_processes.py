@@ -5,7 +5,7 @@ exit. CPUs and TPUs need the service only until the devices are connected, so it
 process ends. GPUs need it for each new group of devices. CPU devices cannot form new groups afterwards: their collectives are among
 all devices of the run.
 
-Two process-wide options of jax have to be changed: `jax_cpu_collectives_implementation` (gloo, by which CPU devices of several
+Two process-wide options of jax have to be changed: `jax_cpu_collectives_implementation` (Gloo, with which CPU devices of several
 processes exchange values), and, while jax joins, `jax_enable_preemption_service` (it takes SIGTERM from the program).
 """
 
@@ -21,9 +21,9 @@ from tpudata.devices.errors import ClusterError
 from tpudata.devices.processes.cluster_peers import ClusterPeers
 from tpudata.devices.processes.device_search import (
     find_tpu_devices,
-    has_started,
+    has_jax_started,
     import_jax,
-    make_cpu_devices,
+    request_cpu_devices,
     select_devices,
 )
 from tpudata.devices.processes.peers import Peers
@@ -35,7 +35,7 @@ from tpudata.errors import UsageError
 if TYPE_CHECKING:
     import jax
 
-_STARTED = (
+_STARTED_MESSAGE = (
     "{}: jax has started before this process joined the cluster. Make the estimator, or call tpu_system, before the first use of "
     "jax."
 )
@@ -52,7 +52,7 @@ class JoinedProcesses:
     Attributes:
         group: the processes.
         devices_per_process: number of devices of each process, or None for the cores of a TPU.
-        peers: connections by which the processes agree.
+        peers: connections through which the processes agree.
         devices: the devices, in the order of the processes.
     """
 
@@ -93,8 +93,8 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
                 )
             return joined
         jax = import_jax(f"{group.origin}: training by several processes")
-        if has_started():
-            raise UsageError(_STARTED.format(group.origin))
+        if has_jax_started():
+            raise UsageError(_STARTED_MESSAGE.format(group.origin))
         if jax.distributed.is_initialized():
             raise UsageError(
                 f"{group.origin}: the program has called jax.distributed.initialize(), which tpudata calls. Remove the call."
@@ -102,7 +102,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
         peers = ClusterPeers(group, meet(group, timeout_seconds))
         try:
             _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for a TPU's cores.
-            make_cpu_devices(devices_per_process or 1)  # Next to a TPU, jax needs no further CPU devices.
+            request_cpu_devices(devices_per_process or 1)  # Next to a TPU, jax needs no further CPU devices.
             _initialize(jax, group)
             with peers.translate_errors():
                 devices = (
@@ -136,7 +136,7 @@ def _initialize(jax: ModuleType, group: ProcessGroup) -> None:
         ClusterError: jax could not connect to the other processes.
     """
     config = jax.config
-    # CPU devices of several processes exchange values by gloo.
+    # CPU devices of several processes exchange values with Gloo.
     if config.jax_cpu_collectives_implementation is None:
         config.update("jax_cpu_collectives_implementation", "gloo")
     # The preemption service would take SIGTERM from the program.

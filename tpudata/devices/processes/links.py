@@ -40,7 +40,7 @@ class Link:
         on_notice: Callable[[bytes], None],
         on_end: Callable[[bool], None],
     ) -> None:
-        _watch_connection(connection)
+        _configure_connection(connection)
         self._connection = Connection(connection.detach())
         self._max_bytes = max_bytes
         self._on_notice = on_notice
@@ -108,8 +108,8 @@ class Link:
         self._inbox.put(None)
 
 
-def _watch_connection(connection: socket.socket) -> None:
-    """Let the connection time out after 25 s in which the other machine does not acknowledge."""
+def _configure_connection(connection: socket.socket) -> None:
+    """Let the connection send small messages at once, and time out after 25 s in which the other machine does not acknowledge."""
     connection.settimeout(None)
     # Most messages are small, and the other process waits for them.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -6,7 +6,7 @@ listens at the coordinator's address, which jax's own service takes afterwards, 
 process then knows who is missing. The connections remain: the processes use them to agree (cluster_peers.py) and to notice the
 end of a process.
 
-The protocol is lines of text: an arriving process sends `tpudata NUMBER COUNT`, its index and the number of processes;
+The protocol is lines of text: an arriving process sends `tpudata INDEX COUNT`, its index and the number of processes;
 the first process answers with `missing NAMES`, again whenever that changes, `no REASON`, or `go` to all processes together. Any
 other connection is a stranger: it is closed without delaying the meeting.
 """
@@ -51,17 +51,17 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
         ClusterError: a process did not start in time, or the first process cannot listen at its port.
         UsageError: two processes have the same index, or disagree about the number of processes.
     """
-    wait_log = _WaitLog(group, timeout_seconds)
-    return _meet_as_first(group, wait_log) if group.index == 0 else _meet_as_other(group, wait_log)
+    wait_limit = _WaitLimit(group, timeout_seconds)
+    return _meet_as_first(group, wait_limit) if group.index == 0 else _meet_as_other(group, wait_limit)
 
 
-class _WaitLog:
-    """Time that this process waits for other processes: logs the wait, and limits it."""
+class _WaitLimit:
+    """Limit of the time that this process waits for other processes; also logs the wait."""
 
     def __init__(self, group: ProcessGroup, timeout_seconds: float) -> None:
         self._group = group
         self._timeout_seconds = timeout_seconds
-        self._started = time.monotonic()
+        self._start_time = time.monotonic()
         self._has_logged = False
 
     def check(self, missing: str) -> None:
@@ -70,7 +70,8 @@ class _WaitLog:
         Args:
             missing: description of the processes that have not arrived.
         """
-        waited_seconds, timeout_seconds = time.monotonic() - self._started, self._timeout_seconds
+        waited_seconds = time.monotonic() - self._start_time
+        timeout_seconds = self._timeout_seconds
         if waited_seconds >= timeout_seconds:
             raise ClusterError(
                 f"{self._group.origin}: {self._group.name} waited {timeout_seconds:g} s for other processes of the cluster (got no "
@@ -86,20 +87,20 @@ class _WaitLog:
                 timeout_seconds,
             )
 
-    def end(self) -> None:
+    def log_end(self) -> None:
         """Log that all processes joined, if the wait was logged."""
         # Also a warning, so that everyone who saw the message of the wait sees this one.
         if self._has_logged:
             _log.warning("%s: all processes of the cluster run.", self._group.origin)
 
 
-def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.socket]:
+def _meet_as_first(group: ProcessGroup, wait_limit: _WaitLimit) -> dict[int, socket.socket]:
     """Listen until all other processes have arrived, send them `go`, and return their connections by index."""
     arrived: dict[int, socket.socket] = {}
-    newcomers: dict[socket.socket, float] = {}  # Connections that have sent no line yet, and the time of each.
+    newcomers: dict[socket.socket, float] = {}  # Connections without a line so far, and when each was accepted.
     with _listen(group) as server, contextlib.ExitStack() as connections:
         while len(arrived) < group.count - 1:
-            wait_log.check(group.describe(group.list_missing(arrived)))
+            wait_limit.check(group.describe(group.list_missing(arrived)))
             arrived_before = set(arrived)
             ready_sockets: list[Any] = wait([server, *newcomers, *arrived.values()], _TRY_SECONDS)
             # Newcomers come last: a process that was started again takes the place of its connection that has ended.
@@ -114,7 +115,7 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
                     if not _admit(group, ready, arrived):
                         ready.close()
                 else:  # A process sends nothing after its line, so its connection has ended.
-                    arrived = {number: connection for number, connection in arrived.items() if connection is not ready}
+                    arrived = {index: connection for index, connection in arrived.items() if connection is not ready}
                     ready.close()
             _close_silent(newcomers)
             if set(arrived) != arrived_before:
@@ -123,7 +124,7 @@ def _meet_as_first(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
         for newcomer in newcomers:
             newcomer.close()
         connections.pop_all()  # Leaves the connections of `arrived` open.
-    wait_log.end()
+    wait_limit.log_end()
     return arrived
 
 
@@ -155,7 +156,7 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
     try:
         line = connection.recv(_LINE_BYTES).decode()
         name, *numbers = line.split()
-        number, count = map(int, numbers)
+        index, count = map(int, numbers)
         if name != "tpudata" or not line.endswith("\n"):
             return False
         reason = ""
@@ -163,24 +164,24 @@ def _admit(group: ProcessGroup, connection: socket.socket, arrived: dict[int, so
             reason = (
                 f"it is one of {count_text(count, 'process', 'processes')}, and {group.name} waits for {group.count}"
             )
-        elif number in arrived or not 0 < number < group.count:
-            reason = f"another process has its number, {number}"
+        elif index in arrived or not 0 < index < group.count:
+            reason = f"another process has its number, {index}"
         if reason:
             connection.sendall(f"no {reason}\n".encode())
             return False
     except (OSError, ValueError):  # The connection has ended, or its bytes are not a line of this protocol.
         return False
-    arrived[number] = connection
+    arrived[index] = connection
     return True
 
 
-def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.socket]:
+def _meet_as_other(group: ProcessGroup, wait_limit: _WaitLimit) -> dict[int, socket.socket]:
     """Connect to the first process, again until it sends `go`, and return the connection as {0: connection}."""
     while True:
-        connection = _connect(group, wait_log)
+        connection = _connect(group, wait_limit)
         try:
-            if _await_go(group, connection, wait_log):
-                wait_log.end()
+            if _await_go(group, connection, wait_limit):
+                wait_limit.log_end()
                 return {0: connection}
         except BaseException:
             connection.close()
@@ -190,7 +191,7 @@ def _meet_as_other(group: ProcessGroup, wait_log: _WaitLog) -> dict[int, socket.
         time.sleep(_TRY_SECONDS)
 
 
-def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
+def _connect(group: ProcessGroup, wait_limit: _WaitLimit) -> socket.socket:
     """Return a connection to the first process; a thread makes it, because the look-up of a host may block for long."""
     connections: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
     has_ended = threading.Event()
@@ -209,26 +210,27 @@ def _connect(group: ProcessGroup, wait_log: _WaitLog) -> socket.socket:
     threading.Thread(target=attempt, name="tpudata-rendezvous", daemon=True).start()
     try:
         while True:
-            wait_log.check(group.describe([0]))
+            wait_limit.check(group.describe([0]))
             with contextlib.suppress(queue.Empty):
                 return connections.get(timeout=_TRY_SECONDS)
     finally:
         has_ended.set()
 
 
-def _await_go(group: ProcessGroup, connection: socket.socket, wait_log: _WaitLog) -> bool:
+def _await_go(group: ProcessGroup, connection: socket.socket, wait_limit: _WaitLimit) -> bool:
     """Wait until the first process sends `go`; return False if the connection ends or speaks another protocol.
 
     Raises:
         UsageError: the first process rejects this one.
         ClusterError: the time is up.
     """
-    missing, line = group.describe([0]), b""
+    missing = group.describe([0])
+    line = b""
     connection.settimeout(_TRY_SECONDS)
     try:
         connection.sendall(f"tpudata {group.index} {group.count}\n".encode())
         while len(line) < _LINE_BYTES:
-            wait_log.check(missing)
+            wait_limit.check(missing)
             try:
                 byte = connection.recv(1)  # Bytes after the last line are messages of `Link`.
             except TimeoutError:
@@ -283,6 +285,6 @@ def _create_server(port: int) -> socket.socket:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return the host and the port of HOST:PORT; grpc:// before it and brackets around a host of IPv6 are dropped."""
+    """Return the host and the port of HOST:PORT; grpc:// before it and brackets around an IPv6 address are dropped."""
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     return host.strip("[]"), int(port)

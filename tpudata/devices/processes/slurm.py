@@ -12,7 +12,7 @@ _PORTS_OF_A_STEP = 64
 _PORT_RANGES = 20000 // _PORTS_OF_A_STEP
 # Number of steps of one job that get different ports.
 _STEPS_OF_A_JOB = 8
-_NODES = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
+_NODES_MESSAGE = "Slurm: got the list of nodes {!r} (expected one such as gpu[01-03,7]). Set SLURM_STEP_NODELIST."
 # More than Slurm starts in one step.
 _MAX_TASKS = 1 << 20
 
@@ -73,7 +73,8 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
 def _choose_port() -> int:
     """Return the first of 64 consecutive ports, derived from the job and step so that concurrent steps on a node rarely collide."""
     # A missing number counts as 0: the port only has to be the same in all tasks.
-    job, step = (_read_number(f"{name}_ID") if f"SLURM_{name}_ID" in os.environ else 0 for name in ("JOB", "STEP"))
+    job = _read_number("JOB_ID") if "SLURM_JOB_ID" in os.environ else 0
+    step = _read_number("STEP_ID") if "SLURM_STEP_ID" in os.environ else 0
     return _FIRST_PORT + ((job * _STEPS_OF_A_JOB + step) % _PORT_RANGES) * _PORTS_OF_A_STEP
 
 
@@ -106,7 +107,7 @@ def _parse_hosts(node_list: str) -> list[str]:
         UsageError: the list is malformed.
     """
     if not re.fullmatch(r"(?:[^\[\]]|\[[^\[\]]+\])+", node_list):
-        raise UsageError(_NODES.format(node_list[:80]))  # The list may be very long.
+        raise UsageError(_NODES_MESSAGE.format(node_list[:80]))  # The list may be very long.
     hosts = []
     # Commas between entries are outside of brackets.
     for entry in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", node_list):
@@ -135,7 +136,7 @@ def _expand_range(piece: str, node_list: str) -> list[str]:
         first, last = match["first"], match["last"] or match["first"]
         if int(last) - int(first) < _MAX_TASKS:
             return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    raise UsageError(_NODES.format(node_list[:80]))
+    raise UsageError(_NODES_MESSAGE.format(node_list[:80]))
 
 
 def _parse_tasks_per_node(value: str) -> list[int]:

@@ -71,7 +71,7 @@ class Topology:
 
 
 def make_local_topology(num_replicas: int | None) -> Topology:
-    """Return this process's devices for `num_replicas` replicas; one replica runs in plain TensorFlow, without jax.
+    """Return this process's devices for `num_replicas` replicas; one replica (or None) runs in plain TensorFlow, without jax.
 
     Raises:
         UsageError: jax has started with fewer CPU devices than replicas.
@@ -105,7 +105,7 @@ def find_tpu_group(task: ClusterTask) -> ProcessGroup | None:
     """Return the processes of the pod to which this machine's TPU belongs; None if the TPU has no other machine.
 
     Args:
-        task: the task of this process. Without a cluster in it, the workers of a pod find each other by the TPU VM's metadata.
+        task: the task of this process. Without a cluster in it, the workers of a pod find each other through the TPU VM's metadata.
 
     Raises:
         UsageError: a job is not supported, or the TPU has several slices.

@@ -13,7 +13,8 @@ _METADATA = "http://{host}/computeMetadata/v1/instance/attributes/{key}"
 _TIMEOUT_SECONDS = 10.0
 # PCI vendor number of Google.
 _VENDOR = "0x1ae0"
-# PCI device numbers of v2 and v3, v4, v5p, v5e, v6e and v7x; network cards have the same vendor.
+# PCI device numbers of v2 and v3, a chip without a public name, v4, v5p, v5e, v6e and v7x, as in jax; Google's network cards have
+# the same vendor number.
 _CHIPS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 
 

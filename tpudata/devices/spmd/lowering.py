@@ -73,18 +73,18 @@ def lower(
     compiled = tf.function(function, jit_compile=True, autograph=False)
     with tf.device("CPU:0"):  # Never a GPU, which jax uses.
         graph = compiled.get_concrete_function(*specs).graph
-    strings = [tensor.name for tensor in graph.outputs if tensor.dtype == tf.string]
-    if strings:
+    string_names = [tensor.name for tensor in graph.outputs if tensor.dtype == tf.string]
+    if string_names:
         raise ModelFnValueError(
-            f"{code}: {strings[0]!r} has strings (expected numbers on several devices and a TPU). Make them on the host."
+            f"{code}: {string_names[0]!r} has strings (expected numbers on several devices and a TPU). Make them on the host."
         )
     captures = graph.captures
-    names = {id(variable.handle): name for name, variable in variables.items()}
-    foreign = [external for external, _ in captures if id(external) not in names]
-    if foreign:
+    names_by_handle_id = {id(variable.handle): name for name, variable in variables.items()}
+    foreign_tensors = [external for external, _ in captures if id(external) not in names_by_handle_id]
+    if foreign_tensors:
         raise ModelFnValueError(
-            f"{code}: it uses a tensor or a variable that was made outside of it (got {foreign[0]!r}, expected arguments and "
-            "the variables that it makes). Make it inside."
+            f"{code}: it uses a tensor or a variable that was made outside of it (got {foreign_tensors[0]!r}, expected arguments "
+            "and the variables that it makes). Make it inside."
         )
     try:
         with tf.device("CPU:0"):
@@ -108,7 +108,7 @@ def lower(
     module = export_module(serialized)
     # The module's arguments are the inputs and then the variables; its results end with the variables' new values.
     num_inputs, num_results = len(specs), len(module.results) - len(module.updates)
-    variable_names = tuple(names[id(external)] for external, _ in captures)
+    variable_names = tuple(names_by_handle_id[id(external)] for external, _ in captures)
     updates = tuple(
         variable_names[module.updates[index] - num_inputs] for index in range(num_results, len(module.results))
     )

@@ -42,7 +42,7 @@ class Layout:
         """Return the layout of a program.
 
         Args:
-            program: the program, which says what variables it reads and writes.
+            program: the program, which names the variables that it reads and writes.
             per_replica: names of variables with a separate value on each replica.
             diverging: names of variables for which replicas may compute different values.
         """
@@ -56,8 +56,8 @@ class Layout:
         )
 
 
-# Arrays of the variables of one group of a layout.
-DeviceArrays: TypeAlias = tuple[jax.Array, ...]
+# Arrays in a fixed order, such as that of the variables in one group of a layout.
+ArrayTuple: TypeAlias = tuple[jax.Array, ...]
 
 
 class _LoopState(NamedTuple):
@@ -76,12 +76,12 @@ class _LoopState(NamedTuple):
 
     step_index: jax.Array
     goes_on: jax.Array | None
-    written: DeviceArrays
-    per_replica: DeviceArrays
+    written: ArrayTuple
+    per_replica: ArrayTuple
     losses: jax.Array
     global_steps: jax.Array
-    fetched: DeviceArrays
-    step_values: DeviceArrays
+    fetched: ArrayTuple
+    step_values: ArrayTuple
 
 
 class LoopOutput(NamedTuple):
@@ -100,8 +100,8 @@ class LoopOutput(NamedTuple):
     goes_on: jax.Array | None
     report: jax.Array
     finite: jax.Array | None
-    fetched: DeviceArrays
-    step_values: DeviceArrays
+    fetched: ArrayTuple
+    step_values: ArrayTuple
 
     def read_report(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return NumPy arrays with an entry for each step that was done: its global step, and the replicas' mean loss."""
@@ -112,11 +112,16 @@ class LoopOutput(NamedTuple):
 
 
 # Compiled loop: a function that `DeviceState.run` calls, as `compile_loop` describes it.
-LoopProgram: TypeAlias = Callable[..., tuple[DeviceArrays, DeviceArrays, LoopOutput]]
+LoopProgram: TypeAlias = Callable[..., tuple[ArrayTuple, ArrayTuple, LoopOutput]]
 
 
 def compile_loop(
-    program: ReplicaProgram, layout: Layout, mesh: Mesh, capacity: int | None, checked: Sequence[str], num_fetched: int
+    program: ReplicaProgram,
+    layout: Layout,
+    mesh: Mesh,
+    capacity: int | None,
+    checked_names: Sequence[str],
+    num_fetched: int,
 ) -> LoopProgram:
     """Compile a loop of steps on all devices, without Python between them.
 
@@ -126,7 +131,7 @@ def compile_loop(
         layout: layout of its variables.
         mesh: the devices.
         capacity: largest number of steps; None for exactly one step, which runs without a loop and without copies of its variables.
-        checked: names of the variables whose values must remain finite.
+        checked_names: names of the variables whose values must remain finite.
         num_fetched: number of the values to fetch from the last step, the first that a step returns after the loss.
 
     Returns:
@@ -137,23 +142,23 @@ def compile_loop(
     """
 
     def run(
-        written: DeviceArrays,
-        read: DeviceArrays,
-        per_replica: DeviceArrays,
+        written: ArrayTuple,
+        read: ArrayTuple,
+        per_replica: ArrayTuple,
         goes_on: jax.Array | None,
         step_range: jax.Array,
-        stacks: DeviceArrays,
-        shared_inputs: DeviceArrays,
-    ) -> tuple[DeviceArrays, DeviceArrays, LoopOutput]:
-        first, count = step_range
+        stacks: ArrayTuple,
+        shared_inputs: ArrayTuple,
+    ) -> tuple[ArrayTuple, ArrayTuple, LoopOutput]:
+        first_step, count = step_range
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
 
         def run_step(
-            step_index: jax.Array, written: DeviceArrays, per_replica: DeviceArrays
-        ) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
+            step_index: jax.Array, written: ArrayTuple, per_replica: ArrayTuple
+        ) -> tuple[ArrayTuple, ArrayTuple, list[jax.Array]]:
             # On its device, an array that is split over the replicas has an axis of length 1.
-            batch = [lax.dynamic_index_in_dim(stack, first + step_index, keepdims=False)[0] for stack in stacks]
+            batch = [lax.dynamic_index_in_dim(stack, first_step + step_index, keepdims=False)[0] for stack in stacks]
             return _run_replica_step(
                 program, layout, replica, [*batch, *shared_inputs], read_values, written, per_replica
             )
@@ -187,7 +192,7 @@ def compile_loop(
         _, *specs = program.results  # The first is the loss.
         initial = _make_initial_state(specs, capacity or 1, num_fetched, goes_on, written, per_replica)
         final = update(initial) if capacity is None else lax.while_loop(continues, update, initial)
-        output = _make_loop_output(final, layout, checked, has_loop=capacity is not None)
+        output = _make_loop_output(final, layout, checked_names, has_loop=capacity is not None)
         return final.written, tuple(array[jnp.newaxis] for array in final.per_replica), output
 
     output_specs = LoopOutput(
@@ -207,8 +212,8 @@ def _make_initial_state(
     max_steps: int,
     num_fetched: int,
     goes_on: jax.Array | None,
-    written: DeviceArrays,
-    per_replica: DeviceArrays,
+    written: ArrayTuple,
+    per_replica: ArrayTuple,
 ) -> _LoopState:
     """Return the state of a loop on one replica before its first step.
 
@@ -232,19 +237,21 @@ def _make_initial_state(
     )
 
 
-def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str], *, has_loop: bool) -> LoopOutput:
-    """Return the output of a loop on one replica, in which values by replica have an axis of length 1.
+def _make_loop_output(final: _LoopState, layout: Layout, checked_names: Sequence[str], *, has_loop: bool) -> LoopOutput:
+    """Return one replica's part of a loop's output, in which arrays that are split over the replicas have an axis of length 1.
 
     Args:
         final: state after the last step.
         layout: layout of the program's variables.
-        checked: names of the variables whose values must remain finite.
+        checked_names: names of the variables whose values must remain finite.
         has_loop: whether the program is a loop, which a NaN can end; the output of a single step has no `goes_on`.
     """
     names, arrays = (*layout.written, *layout.per_replica), (*final.written, *final.per_replica)
     final_values = dict(zip(names, arrays, strict=True))
     # A variable that the program does not write keeps its value, which counts as finite.
-    finite = [jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked]
+    finite = [
+        jnp.isfinite(final_values[name]).all() if name in final_values else jnp.asarray(True) for name in checked_names
+    ]
     loss_bits = lax.bitcast_convert_type(final.losses, jnp.int32).astype(jnp.int64)
     return LoopOutput(
         goes_on=final.goes_on if has_loop else None,
@@ -257,7 +264,7 @@ def _make_loop_output(final: _LoopState, layout: Layout, checked: Sequence[str],
 
 def compile_call(
     program: ReplicaProgram, layout: Layout, mesh: Mesh
-) -> Callable[..., tuple[DeviceArrays, DeviceArrays, DeviceArrays]]:
+) -> Callable[..., tuple[ArrayTuple, ArrayTuple, ArrayTuple]]:
     """Compile one call of a program on all devices.
 
     Args:
@@ -272,12 +279,12 @@ def compile_call(
     """
 
     def run(
-        written: DeviceArrays,
-        read: DeviceArrays,
-        per_replica: DeviceArrays,
-        stacks: DeviceArrays,
-        shared_inputs: DeviceArrays,
-    ) -> tuple[DeviceArrays, DeviceArrays, DeviceArrays]:
+        written: ArrayTuple,
+        read: ArrayTuple,
+        per_replica: ArrayTuple,
+        stacks: ArrayTuple,
+        shared_inputs: ArrayTuple,
+    ) -> tuple[ArrayTuple, ArrayTuple, ArrayTuple]:
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))
@@ -331,7 +338,7 @@ def _run_replica_step(
     read_values: Mapping[str, jax.Array],
     written: Sequence[jax.Array],
     per_replica: Sequence[jax.Array],
-) -> tuple[DeviceArrays, DeviceArrays, list[jax.Array]]:
+) -> tuple[ArrayTuple, ArrayTuple, list[jax.Array]]:
     """Run one step of this replica; return the new values of `layout.written` and of `layout.per_replica`, and the results.
 
     Args:
@@ -357,7 +364,7 @@ def _run_replica_step(
 def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Return the first replica's values on all replicas.
 
-    The values of a dtype are one flat array, which is summed over the replicas; the other replicas add zeros.
+    The values of each dtype are joined into a flat array, which is summed over the replicas; all but the first add zeros.
     """
     if lax.axis_size(AXIS) == 1:
         return dict(values)
@@ -368,9 +375,9 @@ def _take_first_replica(values: Mapping[str, jax.Array]) -> dict[str, jax.Array]
         summands = flat.astype(jnp.int32) if dtype.name == "bool" else flat  # psum takes numbers only.
         summands = jnp.where(lax.axis_index(AXIS) == 0, summands, jnp.zeros_like(summands))
         flat_first = lax.psum(summands, AXIS).astype(dtype)
-        begin = 0
+        start = 0
         for name in names:
             size = values[name].size
-            first_values[name] = flat_first[begin : begin + size].reshape(values[name].shape)
-            begin += size
+            first_values[name] = flat_first[start : start + size].reshape(values[name].shape)
+            start += size
     return first_values

@@ -50,7 +50,7 @@ class ExportedModule:
 
 
 def export_module(serialized: bytes) -> ExportedModule:
-    """Convert a module that TensorFlow serialized, by `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")`.
+    """Convert a module that TensorFlow serialized with `experimental_get_compiler_ir(...)(stage="stablehlo_serialized")`.
 
     Raises:
         UsageError: this version of jax is not supported.
@@ -60,7 +60,8 @@ def export_module(serialized: bytes) -> ExportedModule:
         module = ir.Module.parse(serialized)
         operations: list[Any] = list(module.body.operations)
         (main,) = (operation for operation in operations if operation.name.value == "main")
-        arguments, results = (tuple(map(_make_spec, types)) for types in (main.type.inputs, main.type.results))
+        arguments = tuple(map(_make_spec, main.type.inputs))
+        results = tuple(map(_make_spec, main.type.results))
         updates = _find_updates(module)
         _adapt_to_shard_map(module)
         artifact = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())

@@ -21,7 +21,7 @@ from tpudata.devices.spmd.mesh import (
     split_rows,
     wait_on_cpus,
 )
-from tpudata.devices.spmd.programs import DeviceArrays, Layout
+from tpudata.devices.spmd.programs import ArrayTuple, Layout
 from tpudata.tensor_types import Array
 
 _Aggregation = tf.VariableAggregation
@@ -161,7 +161,7 @@ class DeviceState:
         self.per_replica = ReplicaVariables(shared.mesh, per_replica)
         self.shared = shared
 
-    def run(self, layout: Layout, program: Callable[..., tuple[DeviceArrays, DeviceArrays, _T]]) -> _T:
+    def run(self, layout: Layout, program: Callable[..., tuple[ArrayTuple, ArrayTuple, _T]]) -> _T:
         """Run a program on the arrays of its layout, store the arrays that the program returns, and return its other result.
 
         Args:

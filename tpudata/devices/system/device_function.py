@@ -18,7 +18,7 @@ from tpudata.tensor_types import Array, Arrays, Tensors
 
 
 class DeviceFunction:
-    """A function of the user's that a mesh of devices runs, one replica on each.
+    """A user's function that a mesh of devices runs, one replica on each device.
 
     Attributes:
         variables: the `tf.Variable`s that the function uses, by name.
@@ -53,7 +53,7 @@ class DeviceFunction:
         # Whether replicas assign equal values is unknown, so each written variable takes the first replica's.
         self._layout = Layout.make(program, per_replica=(), diverging=program.updates)
         self._call = compile_call(program, self._layout, state.mesh)
-        self._result_structure = traced.results
+        self._result_structure = traced.result_structure
         self._state = state
         self.variables = {name: traced.variables[name] for name in program.variables}
         self.writes = self._layout.written
@@ -85,15 +85,15 @@ class DeviceFunction:
         # Copies: the caller may write to its arrays while they are transferred or in use.
         split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._are_split[index])
         whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._are_split[index])
-        written, _, results = self._call(
+        written_arrays, _, results = self._call(
             state.get_arrays(layout.written),
             state.get_arrays(layout.read),
             (),  # No variable has a separate value on each replica.
             split_arrays,
             (*whole_arrays, np.int64(call_index)),
         )
-        state.replace(layout.written, written)
-        wait_on_cpus(state.mesh, results, written)
+        state.replace(layout.written, written_arrays)
+        wait_on_cpus(state.mesh, results, written_arrays)
         return jax.tree.unflatten(self._result_structure, [np.stack(list_local_parts(result)) for result in results])
 
     def _stack(self, rows: Array) -> jax.Array:

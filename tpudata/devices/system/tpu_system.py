@@ -40,8 +40,8 @@ def tpu_system(
 ) -> Iterator["TPUSystem"]:
     """Connect to the TPU of this machine, yield its chips, and release them afterwards.
 
-    Several processes, such as the hosts of a pod, each call this; they find each other like the processes of a training: by the TPU
-    VM's metadata, by TF_CONFIG, or by the last three arguments.
+    Several processes, such as the hosts of a pod, each call this; they find each other like the processes of a training: through
+    the TPU VM's metadata, TF_CONFIG, or the last three arguments.
 
     Args:
         name: "local", None or the environment's TPU_NAME, for this machine's TPU; other machines' TPUs cannot be used.
@@ -98,8 +98,9 @@ class TPUSystem:
         # Variables that functions use, by name; and for each group of devices that has run functions, the values there.
         self._variables: dict[str, tf.Variable] = {}
         self._states: dict[tuple[jax.Device, ...], DeviceVariables] = {}
+        # Compiled functions by the arguments of `_compile_function`.
         self._functions: dict[object, DeviceFunction] = {}
-        self._num_calls = 0  # By this number, random operations draw differently in each call.
+        self._num_calls = 0  # Makes random operations draw differently in each call.
         self._is_open = True
 
     @property
@@ -127,7 +128,7 @@ class TPUSystem:
         `tf.Variable`s that were made outside of it, gradients, random operations, which draw differently on each device and in each
         call, and collectives: `tf.distribute.get_replica_context().all_reduce`, `tf.compat.v1.tpu.cross_replica_sum`. What XLA
         cannot compile, such as strings and tables, is an error. A variable to which devices assign different values takes the value
-        of the first device, whatever its `aggregation`: reduce the values by `all_reduce`.
+        of the first device, whatever its `aggregation`: reduce the values with `all_reduce`.
 
         Args:
             function: a Python function or a `tf.function`.
@@ -162,7 +163,7 @@ class TPUSystem:
                     f"{_NAME}: run(device={device}): the function assigns to {compiled.writes[0]!r}, whose value would differ "
                     "between processes (expected a function that only reads variables). Run it on all devices."
                 )
-            # Values that other groups of devices have computed reach this group by the host.
+            # Values that other groups of devices have computed reach this group through the host.
             other_states = [state for state_devices, state in self._states.items() if state_devices != devices]
             for state in other_states:
                 state.copy_to_host(compiled.variables)

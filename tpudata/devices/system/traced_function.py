@@ -11,7 +11,7 @@ from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.graph_copy import copy_graph
 from tpudata.devices.graphs.keras_state import is_keras_seed
 from tpudata.devices.graphs.library import find_producer
-from tpudata.devices.graphs.random_graph import draw_by_step
+from tpudata.devices.graphs.random_graph import rewrite_random_operations
 from tpudata.devices.graphs.replica_context import replica_context
 from tpudata.devices.graphs.traced_code import traced_code
 from tpudata.error_text.libraries import NEW_VARIABLE
@@ -28,7 +28,7 @@ class TracedFunction:
 
     Attributes:
         variables: the `tf.Variable`s that the function uses, by a unique name.
-        results: structure of the results, a jax `PyTreeDef`.
+        result_structure: structure of the results, a jax `PyTreeDef`.
 
     Args:
         function: a Python function or a `tf.function`.
@@ -39,7 +39,7 @@ class TracedFunction:
     Raises:
         ModelFnValueError: the function makes a variable at each call, reduces a dtype that has no sum, or has a sum over replicas
             or a random operation that XLA cannot compile.
-        UsageError: the function uses a table or another resource than variables.
+        UsageError: the function uses a table, or another resource that is not a variable.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TracedFunction:
         result_structures: list[jax.tree_util.PyTreeDef] = []
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
-            del call_index  # `draw_by_step` makes draws depend on it.
+            del call_index  # `rewrite_random_operations` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
                 leaves, result_structure = jax.tree.flatten(tf_function(*jax.tree.unflatten(structure, tensors)))
                 result_structures.append(result_structure)
@@ -64,7 +64,7 @@ class TracedFunction:
         try:
             graph = tf.function(trace, autograph=False).get_concrete_function(*INDEX_SPECS, *specs).graph
         except Exception as error:
-            # AutoGraph replaces an error by an error with lines of the user's code.
+            # AutoGraph replaces an error with one that shows lines of the user's code.
             own_error = find_own_cause(error)
             if own_error is not None:
                 raise own_error from None
@@ -74,12 +74,12 @@ class TracedFunction:
                     "Make variables, layers and optimizers outside of the function."
                 ) from None
             raise
-        self.results = result_structures[-1]
-        self._outputs = [tensor.name for tensor in graph.outputs]
-        self._effects = [operation.name for operation in graph.control_outputs]
-        # The tensors outside of the function that it uses, by the names of the placeholders that stand for them in the graph.
+        self.result_structure = result_structures[-1]
+        self._output_names = [tensor.name for tensor in graph.outputs]
+        self._effect_names = [operation.name for operation in graph.control_outputs]
+        # The tensors from outside that the function uses, by the names of their placeholders in the graph.
         captures = {internal.name: external for external, internal in graph.captures}
-        self._arguments = [tensor.name for tensor in graph.inputs if tensor.name not in captures]
+        self._argument_names = [tensor.name for tensor in graph.inputs if tensor.name not in captures]
         variables_by_id = {id(variable.handle): variable for variable in graph.variables}
         # Variables may share a name.
         self.variables = {f"{variable.name}/{handle_id}": variable for handle_id, variable in variables_by_id.items()}
@@ -107,31 +107,31 @@ class TracedFunction:
         """
         # The graph of a function that is being traced; it captures the handles of variables.
         graph = tf.compat.v1.get_default_graph()
-        feeds: dict[str, tf.Tensor] = dict(zip(self._arguments, tensors, strict=True))
+        feeds: dict[str, tf.Tensor] = dict(zip(self._argument_names, tensors, strict=True))
         feeds |= {name: graph.capture(variable.handle) for name, variable in self._captured_variables.items()}
         feeds |= {name: tf.constant(value) for name, value in self._constants.items()}
-        return copy_graph(self._graph_def, feeds, self._outputs, self._effects)
+        return copy_graph(self._graph_def, feeds, self._output_names, self._effect_names)
 
     def _prepare_for_devices(self, graph_def: tf.compat.v1.GraphDef, num_replicas: int) -> tf.compat.v1.GraphDef:
-        """Return the graph without its placeholders, with collectives that XLA compiles and draws by replica and call.
+        """Return the graph without its placeholders, with collectives that XLA compiles, and draws that depend on replica and call.
 
         The nodes of `graph_def` change. The placeholders stand for arguments, variables and constants, which calls feed.
         """
-        inputs = (*self._arguments, *self._captured_variables, *self._constants)
-        placeholders = set(map(find_producer, inputs))
+        input_names = (*self._argument_names, *self._captured_variables, *self._constants)
+        placeholders = set(map(find_producer, input_names))
         # Copies, which do not depend on the list that `del` clears.
         nodes = [
             type(node).FromString(node.SerializeToString()) for node in graph_def.node if node.name not in placeholders
         ]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
-        replica, call_index = map(find_producer, self._arguments[:2])
+        replica, call_index = map(find_producer, self._argument_names[:2])
         keras_seeds = [
             find_producer(name)
             for name, variable in self._captured_variables.items()
             if is_keras_seed(variable.name, variable.dtype)
         ]
-        return draw_by_step(lower_collectives(graph_def, num_replicas), call_index, replica, keras_seeds)
+        return rewrite_random_operations(lower_collectives(graph_def, num_replicas), call_index, replica, keras_seeds)
 
 
 def find_function_name(function: Callable[..., object]) -> str:

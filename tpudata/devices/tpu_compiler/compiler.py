@@ -1,4 +1,4 @@
-"""Compilation for a TPU by libtpu, in a child process."""
+"""Compilation for a TPU with libtpu, in a child process."""
 
 import dataclasses
 import enum
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tpudata")
 _PROGRAM = Path(__file__).with_name("topology_compiler.py")
-# The value of jax_optimization_level for each effort; UNKNOWN leaves the choice to the compiler.
+# jax_optimization_level by effort; UNKNOWN leaves the choice to the compiler.
 EFFORTS = {"quick": "O0", "full": "UNKNOWN"}
 # ResNet-50 takes half a minute at the quick effort, and many minutes at the full one.
-_TIME_LIMITS = {"quick": 900, "full": 7200}
+_TIME_LIMIT_SECONDS = {"quick": 900, "full": 7200}
 # For a machine without a TPU: libtpu does not query Google's metadata server, and several processes may load it at the same time.
 _CHILD_ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -78,7 +78,7 @@ class CompilerError(TpudataError):
 
 @dataclasses.dataclass(frozen=True)
 class CompiledLoop:
-    """The compiler's numbers of a loop of steps, all for one device.
+    """Sizes and costs of a loop of steps as the compiler reports them, all for one device.
 
     Attributes:
         compiler: name and version of the compiler.
@@ -106,7 +106,7 @@ class CompiledLoop:
         return self.arguments + self.outputs + self.temporaries + self.code
 
 
-def missing_compiler() -> str | None:
+def explain_missing_compiler() -> str | None:
     """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if programs can be compiled."""
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
@@ -132,7 +132,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
     Raises:
         CompilerError: the compiler rejected the loop, crashed, took too long or did not start, or the loop needs too much HBM.
     """
-    limit = _TIME_LIMITS[effort] if time_limit is None else time_limit
+    limit = _TIME_LIMIT_SECONDS[effort] if time_limit is None else time_limit
     with tempfile.TemporaryDirectory(prefix="tpudata-") as folder_name:
         folder = Path(folder_name)
         (folder / "program").write_bytes(loop.exported.serialize())

@@ -52,7 +52,7 @@ def export_loop(
     num_replicas: int,
     num_batch_tensors: int,
     max_steps: int | None,
-    checked: Sequence[str] = (),
+    checked_names: Sequence[str] = (),
 ) -> DeviceLoop:
     """Export the program that runs a step on all replicas: a training loop, or one call.
 
@@ -62,23 +62,25 @@ def export_loop(
         num_replicas: number of replicas.
         num_batch_tensors: number of tensors of the batch, which come first after the index.
         max_steps: largest number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
-        checked: names of the variables whose values a loop must keep finite.
+        checked_names: names of the variables whose values a loop must keep finite.
     """
     # shard_map accepts a mesh without devices.
     mesh = cast(Mesh, AbstractMesh((num_replicas,), (AXIS,)))
-    num_split = 1 + num_batch_tensors
-    batch_specs, shared_specs = program.inputs[1:num_split], program.inputs[num_split:]
+    # The inputs are the replica's index, the batch, and the tensors that all replicas get.
+    first_shared = 1 + num_batch_tensors
+    batch_specs, shared_specs = program.inputs[1:first_shared], program.inputs[first_shared:]
     batch_bytes = sum(spec.dtype.itemsize * int(np.prod(spec.shape)) for spec in batch_specs)
-    steps, loop_arguments = 1, []
+    steps = 1
+    loop_arguments = []
     if max_steps is None:
         function = compile_call(program, layout, mesh)
     else:
         # As many as a StackFeed puts in one stack.
         steps = max(1, min(max_steps, STACK_BYTES // max(1, batch_bytes)))
-        function = compile_loop(program, layout, mesh, steps, checked, num_fetched=0)
+        function = compile_loop(program, layout, mesh, steps, checked_names, num_fetched=0)
         goes_on = _Argument((), np.dtype(bool), _REPLICATED)
-        portion = _Argument((2,), np.dtype(np.int32), _REPLICATED)
-        loop_arguments = [goes_on, portion]
+        step_range = _Argument((2,), np.dtype(np.int32), _REPLICATED)
+        loop_arguments = [goes_on, step_range]
     specs = dict(zip(program.variables, program.exported.in_avals[len(program.inputs) :], strict=True))
     written = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.written)
     read = tuple(_Argument(specs[name].shape, specs[name].dtype, _REPLICATED) for name in layout.read)

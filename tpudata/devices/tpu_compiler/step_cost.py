@@ -19,7 +19,7 @@ class StepCost:
         batch_size: records of a step, of all replicas.
         loop_steps: number of steps in a loop, whose batches are on the devices together.
         batch_bytes: bytes of a step's batch on one device.
-        compiled: the compiler's numbers of one device.
+        compiled: sizes and costs on one device, as the compiler reports them.
     """
 
     mode: str
@@ -51,7 +51,7 @@ class StepCost:
         return self.batch_size / self.least_seconds if self.least_seconds else math.inf
 
     @property
-    def next_batches(self) -> int:
+    def next_batch_bytes(self) -> int:
         """Bytes of the next loop's batches, which are sent to a device while a loop runs."""
         return self.loop_steps * self.batch_bytes
 
@@ -70,7 +70,7 @@ class StepCost:
                 "outputs": compiled.outputs,
                 "code": compiled.code,
                 "total": compiled.hbm,
-                "next_batches": self.next_batches,
+                "next_batches": self.next_batch_bytes,
                 "device": self.tpu.chip.device_hbm,
             },
             "flops": compiled.flops,
@@ -99,7 +99,7 @@ class FeedingRate:
     cores: int | None = None
 
     def compare(self, cost: StepCost) -> dict[str, Any]:
-        """Compare this rate with the rate that a step needs on each host; return a JSON object.
+        """Return a JSON object that compares this rate with the rate that a step needs on each host.
 
         Returns:
             `records_per_second` that was measured, `measured_on_cores` (None if unknown), the rate `needed` on each host (None if

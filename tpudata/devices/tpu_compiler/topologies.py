@@ -155,11 +155,12 @@ class TPUSlice:
 
     @property
     def _chips_per_host(self) -> int:
+        # Only v5e and v6e have these shapes.
         return 8 if self.chip.shapes is _SQUARES and self.chips <= 8 else 4
 
 
 def find_slice(name: str, where: str) -> TPUSlice:
-    """Return the slice of a name, such as v5e-8, v4-8 or v5litepod-16.
+    """Return the slice with a name, such as v5e-8, v4-8 or v5litepod-16.
 
     The number counts chips for v5e and v6e, and TensorCores, two for a chip, for other generations, as in the names of Cloud TPU.
 

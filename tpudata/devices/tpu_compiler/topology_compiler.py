@@ -3,8 +3,8 @@
     python topology_compiler.py FOLDER
 
 It reads FOLDER/request.json and the `jax.export.Exported` in FOLDER/program. It makes FOLDER/lowered when the compiler begins, and
-writes FOLDER/answer.json: the compiler's numbers, or its error. It imports nothing of this package and no TensorFlow, and ends with
-the process that holds its standard input. libtpu may abort the process, so this is a separate process.
+writes FOLDER/answer.json: the attributes of a CompiledLoop, or the compiler's error. It imports nothing of this package and no
+TensorFlow, and ends with the process that holds its standard input. libtpu may abort the process, so this is a separate process.
 """
 
 import importlib.metadata
@@ -29,13 +29,13 @@ def main(folder: Path) -> None:
     lowered = lower_program(request, (folder / "program").read_bytes())
     # Errors before this line are not the fault of the program that is compiled.
     (folder / "lowered").touch()
-    begin = time.monotonic()
+    start_time = time.monotonic()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         answer: dict[str, Any] = {"error": str(error)}
     else:
-        answer = {**describe(compiled), "seconds": time.monotonic() - begin}
+        answer = {**describe(compiled), "seconds": time.monotonic() - start_time}
     (folder / "answer.json").write_text(json.dumps(answer))
 
 
@@ -62,7 +62,7 @@ def lower_program(request: dict[str, Any], program: bytes) -> jax.stages.Lowered
 
 
 def describe(compiled: jax.stages.Compiled) -> dict[str, object]:
-    """Return the compiler's numbers of one device, by the names of CompiledLoop's attributes; sizes are in bytes."""
+    """Return the sizes (in bytes) and costs of a program on one device, by the names of CompiledLoop's attributes."""
     memory, costs = compiled.memory_analysis(), compiled.cost_analysis()
     return {
         "compiler": f"libtpu {importlib.metadata.version('libtpu')}",

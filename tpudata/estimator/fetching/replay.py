@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.devices.graphs.collectives import lower_collectives
-from tpudata.devices.graphs.graph_copy import copy_graph, list_input_tensors
+from tpudata.devices.graphs.graph_copy import copy_graph, list_input_tensor_names
 from tpudata.devices.graphs.graph_walk import find_needed_operations, is_effect
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.tensor_types import Tensors
@@ -65,7 +65,7 @@ class Replay:
         )
         self._graph_def = rewrite(_copy_subgraph(blueprint, needed_operations))
         # The rewritten graph may need fewer or other inputs than the operations.
-        self._fed_names = list_input_tensors(self._graph_def) & inputs
+        self._fed_names = list_input_tensor_names(self._graph_def) & inputs
         self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
         self.uses = frozenset(self._handles.values())
 

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import tensorflow as tf
 
-from tpudata.tensorflow_internals import profile_file_and_timer
+from tpudata.tensorflow_internals import get_profile_file_and_timer
 
 _train = tf.compat.v1.train
 _log = logging.getLogger("tpudata")
@@ -132,7 +132,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
     @classmethod
     def from_original(cls, hook: tf.compat.v1.train.ProfilerHook) -> "ProfilerHook":
         """Return the counterpart of a `tf.compat.v1.train.ProfilerHook`, from its private attributes."""
-        file, timer = profile_file_and_timer(hook)
+        file, timer = get_profile_file_and_timer(hook)
         # The interval is arbitrary: the timer of `hook`, which has the right one, replaces this one.
         counterpart = cls(save_steps=1, output_dir=str(PurePosixPath(file).parent))
         counterpart._timer = timer

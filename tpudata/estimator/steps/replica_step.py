@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.collectives import lower_collectives
 from tpudata.devices.graphs.library import prune_functions
-from tpudata.devices.graphs.random_graph import draw_by_step
+from tpudata.devices.graphs.random_graph import rewrite_random_operations
 from tpudata.estimator.api.spec import get_host_call
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.step_fetches import StepFetches
@@ -103,6 +103,6 @@ def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef
         # XLA would also run nodes that TensorFlow skips.
         needed_graph_def = graph_def if replica_name is None else prune_functions(graph_def)
         lowered_graph_def = lower_collectives(needed_graph_def, traced.num_replicas or 1)
-        return draw_by_step(lowered_graph_def, traced.step.op.name, replica_name)
+        return rewrite_random_operations(lowered_graph_def, traced.step.op.name, replica_name)
 
     return rewrite

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tpudata.estimator.api.findings import Report
 from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.state.blueprint import Blueprint
-from tpudata.tensorflow_internals import graph_of_function, kernels
+from tpudata.tensorflow_internals import find_function_graph, kernels
 
 # Device for which the kernels of XLA are registered.
 _XLA = "XLA_CPU_JIT"
@@ -75,7 +75,7 @@ class StepGraph:
     def iterate_nested(self, operation: tf.Operation) -> Iterator[tf.Operation]:
         """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
         for name in _list_functions(operation):
-            inner_graph = graph_of_function(operation.graph, name)
+            inner_graph = find_function_graph(operation.graph, name)
             for inner_operation in inner_graph.get_operations() if inner_graph is not None else ():
                 yield inner_operation
                 yield from self.iterate_nested(inner_operation)

@@ -18,7 +18,7 @@ from tpudata.checks import require_one_of
 from tpudata.devices.errors import ModelFnError
 from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.devices.processes.topology import Topology
-from tpudata.devices.tpu_compiler.compiler import missing_compiler
+from tpudata.devices.tpu_compiler.compiler import explain_missing_compiler
 from tpudata.devices.tpu_compiler.step_cost import StepCost
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.error_text.libraries import EAGER_CAPTURE
@@ -179,7 +179,7 @@ class _ModeRehearsal:
         """
         tpu = self._tpu
         # Without libtpu, XLA on this machine takes its place.
-        missing_reason = None if tpu is None else missing_compiler()
+        missing_reason = None if tpu is None else explain_missing_compiler()
         if tpu is not None and missing_reason is not None:
             what = f"the step is not compiled for it: {missing_reason.rstrip('.')}"
             self._report(f"tpu={tpu.name!r}", what, is_rejected=False)

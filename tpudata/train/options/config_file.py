@@ -64,11 +64,11 @@ def read_config(path: str, annotations: Mapping[str, str]) -> dict[str, Any]:
             raise UsageError(f"--config {path}: {name} occurs twice, with dashes and underscores. Remove one.")
         location = f"--config {path}: {key}"
         if name == PAD:
-            options[name] = _check_pad(setting, location)
+            options[name] = _convert_pad(setting, location)
         elif name == PARAMS:
-            options[name] = check_params(setting, location)
+            options[name] = convert_params(setting, location)
         else:
-            options[name] = _check_value(setting, annotations[name], location)
+            options[name] = _convert_value(setting, annotations[name], location)
     return options
 
 
@@ -76,7 +76,8 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
-        UsageError: the flag's value has another form; or the parameter's value is not YAML, or JSON lacks it, such as a date.
+        UsageError: the flag's value has another form; or the parameter's value is not YAML, or is one that JSON cannot represent,
+            such as a date.
         MissingExtraError: PyYAML is not installed.
     """
     name, equals, value = text.partition("=")
@@ -86,7 +87,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     return name, _check_json(parse_yaml(value, f"--param {name}"), f"--param {name}")
 
 
-def check_params(value: object, location: str) -> dict[str, Any]:
+def convert_params(value: object, location: str) -> dict[str, Any]:
     """Return the model's parameters as a dict, by name with underscores.
 
     Args:
@@ -112,7 +113,7 @@ def check_params(value: object, location: str) -> dict[str, Any]:
     return params
 
 
-def _check_pad(value: Any, location: str) -> dict[str, int]:
+def _convert_pad(value: Any, location: str) -> dict[str, int]:
     """Return the option `pad`, the number of entries by name of the feature; raise UsageError if the value is something else."""
     is_valid = isinstance(value, Mapping) and all(
         isinstance(name, str) and is_integer(number, least=1) for name, number in value.items()
@@ -140,14 +141,14 @@ def _check_json(value: object, location: str) -> Any:
 
 
 def _format_value(value: object) -> str:
-    """Return a value for a message: null, true, false and dates as in YAML, others by repr, shortened if it is long."""
+    """Return a value for a message: null, true, false and dates as in YAML, others as their repr, shortened if it is long."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     # repr would show datetime.date(2020, 1, 31).
     return str(value) if isinstance(value, datetime.date) else shorten_value(value)
 
 
-def _check_value(value: object, annotation: str, location: str) -> Any:
+def _convert_value(value: object, annotation: str, location: str) -> Any:
     """Return the value of an option in the type of its field; raise UsageError if it has another type.
 
     Args:
@@ -164,7 +165,7 @@ def _check_value(value: object, annotation: str, location: str) -> Any:
     # In Python a bool is also an int.
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise UsageError(f"{location} must be {expected}, got {_format_value(value)}.")
-    checked: Any = value
+    checked: Any = value  # Type checkers do not see which type was checked.
     try:
         # YAML reads 1 as an int, of any size.
         return float(checked) if type_name == "float" else checked

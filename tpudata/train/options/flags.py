@@ -29,7 +29,8 @@ def parse_options(argv: Sequence[str], prog: str = "tpudata train") -> TrainOpti
     """
     parser = new_parser(prog)
     flags = parser.parse(argv)
-    flag_options, file_options = passed_options(TrainOptions, flags), {}
+    flag_options = passed_options(TrainOptions, flags)
+    file_options = {}
     if flags.config is not None:
         if not flags.config.strip():
             parser.error("--config is empty. Pass a file, or omit it")

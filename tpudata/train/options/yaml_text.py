@@ -46,7 +46,7 @@ def parse_yaml(text: str, origin: str) -> Any:
 
 
 def _make_loader(yaml: Any) -> Any:
-    """Return the class of loader that `yaml.load` uses."""
+    """Return the class of loader for `yaml.load`; `yaml` is the imported module, which is optional."""
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Loader for which 4e-3 is a number, and a repeated key or deep nesting an error."""
@@ -104,6 +104,7 @@ def _count_values(value: object, counts: dict[int, int | None]) -> int:
             raise ValueError(f"its aliases stand for too many values (expected at most {_MAX_VALUES:,})")
         counts[id(value)] = count
     total = counts[id(value)]
+    # Still being counted: the value contains itself.
     if total is None:
         raise ValueError("Circular reference detected")
     return total

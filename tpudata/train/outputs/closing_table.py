@@ -44,7 +44,7 @@ def make_closing_row(
 
 
 def make_closing_table(rows: Sequence[Row], metrics: Mapping[str, Any]) -> str:
-    """Return the rows under their heading, followed by the metrics that have no column; empty without rows."""
+    """Return the table with its heading, followed by the metrics that have no column; an empty string without rows."""
     if not rows:
         return ""
     other_metrics = {

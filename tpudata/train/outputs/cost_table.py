@@ -13,7 +13,7 @@ _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
     ("HBM: variables and batches", lambda cost: memory_text(cost.compiled.arguments)),
     ("HBM: temporaries", lambda cost: memory_text(cost.compiled.temporaries)),
     ("HBM: results and program", lambda cost: memory_text(cost.compiled.outputs + cost.compiled.code)),
-    ("HBM: next batches", lambda cost: memory_text(cost.next_batches)),
+    ("HBM: next batches", lambda cost: memory_text(cost.next_batch_bytes)),
     ("FLOPs", lambda cost: _format_number(cost.compiled.flops)),
     ("bytes read and written", lambda cost: f"{_format_number(cost.compiled.bytes_accessed)}B"),
     ("time at peak FLOP/s", lambda cost: _format_time(cost.computing_seconds)),
@@ -26,7 +26,7 @@ _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
 
 
 def make_cost_table(costs: Sequence[StepCost], feeding: FeedingRate | None = None) -> str:
-    """Return the costs of steps on one slice, a column for each mode; HBM, FLOPs and bytes are per device.
+    """Return a table of the costs of steps on one slice, with a column for each mode; HBM, FLOPs and bytes are per device.
 
     Args:
         costs: the costs, at least one.
@@ -72,5 +72,5 @@ def _format_time(seconds: float) -> str:
 
 
 def _format_rate(rate: float) -> str:
-    # The rate is infinite for a step without work.
+    # A step without work needs an infinite rate; any rate this high is no limit.
     return f"{rate:,.0f}" if rate < 1e15 else "any"

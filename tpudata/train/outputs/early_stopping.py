@@ -44,8 +44,8 @@ class EarlyStopping:
         metric = options.early_stop_metric or ""
         # Without a goal, accuracies are better if they are higher, and other metrics, such as losses, if they are lower.
         default_goal = "max" if "accuracy" in metric else "min"
-        self._is_max = (options.early_stop_goal or default_goal) == "max"
-        # Later steps are of earlier runs, whose checkpoints are gone.
+        self._is_higher_better = (options.early_stop_goal or default_goal) == "max"
+        # Values of later steps are from earlier runs, whose checkpoints are gone.
         self.values = {
             evaluated_step: value for evaluated_step, value in self._read_values().items() if evaluated_step <= step
         }
@@ -96,6 +96,7 @@ class EarlyStopping:
             "records": self._num_records,
             "evaluations": [{"step": past_step, "value": past_value} for past_step, past_value in self.values.items()],
         }
+        # Last: a run that is killed before this evaluates the step again, and keeps its checkpoint then.
         write_json(options.model_dir, STOPPING_NAME, record)
 
     def _find_best_step(self) -> int:
@@ -105,7 +106,7 @@ class EarlyStopping:
             value = self.values[step]
             if math.isnan(value):
                 return math.inf
-            return -value if self._is_max else value
+            return -value if self._is_higher_better else value
 
         return min(self.values, key=compute_badness)
 
@@ -123,10 +124,10 @@ class EarlyStopping:
         """Print the best value and where its checkpoint is, after a training that ended at `step`."""
         options, best_step = self._options, self._find_best_step()
         num_later = self._count_since(best_step)
-        stopped = f"stopped at step {step}: " if step < options.train_steps else ""
-        later = f", without improvement in {count_text(num_later, 'evaluation')} since" if num_later else ""
+        stop_text = f"stopped at step {step}: " if step < options.train_steps else ""
+        later_text = f", without improvement in {count_text(num_later, 'evaluation')} since" if num_later else ""
         print(
-            f"\n{stopped}{options.early_stop_metric} was best at step {best_step}, {self.values[best_step]:.4f}{later}"
+            f"\n{stop_text}{options.early_stop_metric} was best at step {best_step}, {self.values[best_step]:.4f}{later_text}"
         )
         print(
             f"kept in {get_best_folder(options.model_dir)}: --checkpoint {BEST} evaluates it, predicts with it and exports it"
@@ -167,7 +168,9 @@ def _keep_best(checkpoint: str, folder: str) -> None:
 
     from tpudata.error_text.libraries import find_reason
 
-    name, state = Path(checkpoint).name, tf.train.get_checkpoint_state(folder)
+    name = Path(checkpoint).name
+    # Read now, before this checkpoint takes the place of the previous one in the state file.
+    state = tf.train.get_checkpoint_state(folder)
     try:
         tf.io.gfile.makedirs(folder)
         for path in _list_files(checkpoint):

@@ -80,7 +80,7 @@ class History:
             StorageError: a file cannot be read.
         """
         storage = storage_for(model_dir)
-        for name, parse in ((HISTORY_NAME, _parse_sections), (CONFIG_NAME, _parse_configuration)):
+        for name, parse in ((HISTORY_NAME, _parse_sections), (CONFIG_NAME, _parse_only_section)):
             path = storage.join(model_dir, name)
             if storage.stat(path) is None:
                 continue
@@ -235,7 +235,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
     return tuple(sections)
 
 
-def _parse_configuration(content: Any) -> tuple[Section, ...]:
+def _parse_only_section(content: Any) -> tuple[Section, ...]:
     """Return the one section of a train_config.json, for folders of versions that wrote no history.
 
     Raises:

@@ -151,8 +151,8 @@ def find_checkpoint(flag: str, path: str) -> str | None:
 
 def _check_scheme(flag: str, path: str) -> None:
     """Raise UsageError if a path has a scheme, such as s3://, for which TensorFlow has no file system."""
-    scheme, has_scheme, _ = path.partition("://")
-    if has_scheme and scheme not in _SCHEMES:
+    scheme, separator, _ = path.partition("://")
+    if separator and scheme not in _SCHEMES:
         raise UsageError(
             f"{flag} {path}: TensorFlow has no file system for {scheme}:// (expected a local path or gs://). Pass another path."
         )

@@ -84,7 +84,9 @@ def write_predictions(
             line["predictions"] = json_predictions
             file.write(format_line(line))
             num_written += 1
-    return num_written, num_correct if has_accuracy else None
+    if not has_accuracy:
+        return num_written, None
+    return num_written, num_correct
 
 
 def _read_label(stored_values: Sequence[Any], label: Feature) -> Any:

@@ -61,7 +61,8 @@ def write_continuations(path: str, predictions: Iterable[Mapping[str, Array]], o
         UsageError: the model does not generate.
         StorageError: the file could not be written.
     """
-    tokenizer, format_line = _open_tokenizer(options), make_line_formatter(path)
+    tokenizer = _open_tokenizer(options)
+    format_line = make_line_formatter(path)
     texts = []
     with storage_for(path).create(path) as file:
         for index, predicted in enumerate(predictions):

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import is_effect
-from tpudata.devices.graphs.random_graph import draw_by_step
+from tpudata.devices.graphs.random_graph import rewrite_random_operations
 from tpudata.estimator.fetching.replay import Replay
 from tpudata.estimator.state.blueprint import trace_function
 
@@ -39,7 +39,7 @@ class Compiled:
             [op for op in effects if op.type.startswith("Assign") or op.type == "RngReadAndSkip"]
             if runs_updates
             else (),
-            rewrite=functools.partial(draw_by_step, step=step.op.name, replica=replica.op.name),
+            rewrite=functools.partial(rewrite_random_operations, step=step.op.name, replica=replica.op.name),
         )
         values = blueprint.compute_initial_values(blueprint.variables)
         self._first = {name: value.numpy() for name, value in values.items()}

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.devices.graphs.draws.compiled import Compiled
-from tpudata.devices.graphs.random_graph import draw_by_step
+from tpudata.devices.graphs.random_graph import rewrite_random_operations
 from tpudata.estimator import ModelFnError
 
 v1 = tf.compat.v1
@@ -135,4 +135,4 @@ def test_leaves_a_graph_without_draws_unchanged() -> None:
         v1.placeholder(tf.int64, [], name="step")
         v1.placeholder(tf.int32, [], name="replica")
         loop(lambda number: tf.cast(number, tf.float32), 3)
-    assert draw_by_step(graph.as_graph_def(), "step", "replica") == graph.as_graph_def()
+    assert rewrite_random_operations(graph.as_graph_def(), "step", "replica") == graph.as_graph_def()

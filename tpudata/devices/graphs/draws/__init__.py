@@ -1,1 +1,1 @@
-"""Draws of a step that is compiled for several devices: stateless, of the operation's seeds, the step and the replica."""
+"""Stateless draws of a step, which follow from an operation's seeds, the step and the replica."""

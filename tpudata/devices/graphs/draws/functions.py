@@ -32,7 +32,7 @@ from tpudata.devices.graphs.traced_code import traced_code
 
 _POSITION, _REPLICA = "tpudata_position", "tpudata_replica"
 _ARGUMENT_TYPES = {_POSITION: tf.int64.as_datatype_enum, _REPLICA: tf.int32.as_datatype_enum}
-_IN_FUNCTION = Scope(_POSITION, _REPLICA, is_function=True)
+_IN_FUNCTION = Scope(_POSITION, _REPLICA, is_in_function=True)
 _LOOPS = ("While", "StatelessWhile")
 # For each type of node that calls functions, its attribute with the types of their arguments.
 _TYPES_ATTRIBUTES = {
@@ -57,7 +57,7 @@ class DrawRewriter:
         self._functions = {function.signature.name: function for function in self._graph_def.library.function}
         # Calls by the graph and its functions: the function, and its arguments that are states of Keras 3 seed generators.
         self._calls: set[tuple[str, frozenset[str]]] = set()
-        self._collect_calls(
+        self._collect_calls_and_mark_reads(
             self._graph_def.node,
             lambda name: has_seed_name(find_producer(name)) or find_producer(name) in keras_seeds,
         )
@@ -66,7 +66,7 @@ class DrawRewriter:
         self._replacements: dict[str, FunctionDef] = {}
 
     def rewrite(self, step: str, replica: str) -> tf.compat.v1.GraphDef:
-        """Return the graph in which all random operations draw by their seeds, the step and the replica.
+        """Return the graph whose random operations draw numbers that follow from their seeds, the step and the replica.
 
         It may be called only once, since it changes the graph of this object.
 
@@ -78,9 +78,10 @@ class DrawRewriter:
             ModelFnValueError: a random operation has no stateless replacement.
         """
         loop_bodies = {node.attr["body"].func.name for node in self._list_nodes() if node.op in _LOOPS}
-        self._rewrite_nodes(self._graph_def.node, Scope(step, replica, is_function=False))
+        self._rewrite_nodes(self._graph_def.node, Scope(step, replica, is_in_function=False))
         for name in self._called_names:
             function = self._functions[name]
+            # Listed before the rewriting, which turns these nodes into calls.
             state_reads = [node.name for node in function.node_def if reads_random_state(node)]
             self._rewrite_nodes(function.node_def, _IN_FUNCTION)
             if name in self._drawing_functions:
@@ -106,12 +107,14 @@ class DrawRewriter:
         """Return the names of the library's functions that a node may call."""
         return [name for name in list_called_functions(node) if name in self._functions]
 
-    def _collect_calls(self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]) -> None:
+    def _collect_calls_and_mark_reads(
+        self, nodes: Iterable[tf.compat.v1.NodeDef], is_seed: Callable[[str], bool]
+    ) -> None:
         """Collect the functions that nodes call, also through functions, and mark all reads of Keras 3 seed generators' states.
 
         Args:
             nodes: nodes of the graph or of a function.
-            is_seed: predicate of input names that are handles of seed generators' states.
+            is_seed: function that returns whether an input's name is the handle of a seed generator's state.
         """
         for node in nodes:
             inputs = list_data_inputs(node)
@@ -129,28 +132,28 @@ class DrawRewriter:
                 )
                 if (function_name, seed_arguments) not in self._calls:
                     self._calls.add((function_name, seed_arguments))
-                    self._collect_calls(function.node_def, seed_arguments.__contains__)
+                    self._collect_calls_and_mark_reads(function.node_def, seed_arguments.__contains__)
 
     def _find_drawing_functions(self) -> set[str]:
-        """Return the names of functions that draw, directly or by a call, and of the functions that a node may call in their place.
+        """Return the names of functions that draw, directly or through a call, and of the functions that take the same arguments.
 
-        All branches of a condition, and the condition and the body of a loop, take the same arguments.
+        These are the other branches of a condition, and the condition or the body of a loop.
         """
-        drawing: set[str] = set()
+        drawing_names: set[str] = set()
         while True:
-            new_drawing = find_functions(self._graph_def, functools.partial(self._is_drawing, drawing))
-            for names in map(self._list_functions, self._list_nodes()):
-                if not new_drawing.isdisjoint(names):
-                    new_drawing.update(names)
-            if new_drawing == drawing:
-                return drawing
-            drawing = new_drawing
+            new_names = find_functions(self._graph_def, functools.partial(self._is_drawing, drawing_names))
+            for alternatives in map(self._list_functions, self._list_nodes()):
+                if not new_names.isdisjoint(alternatives):
+                    new_names.update(alternatives)
+            if new_names == drawing_names:
+                return drawing_names
+            drawing_names = new_names
 
-    def _is_drawing(self, drawing: set[str], node: tf.compat.v1.NodeDef) -> bool:
-        return is_replaced(node) or any(name in drawing for name in self._list_functions(node))
+    def _is_drawing(self, drawing_names: set[str], node: tf.compat.v1.NodeDef) -> bool:
+        return is_replaced(node) or any(name in drawing_names for name in self._list_functions(node))
 
     def _rewrite_nodes(self, nodes: MutableSequence[tf.compat.v1.NodeDef], scope: Scope) -> None:
-        """Replace the nodes of a graph or of a function, in place, by the results of `_rewrite_node`."""
+        """Replace the nodes of a graph or of a function, in place, with the results of `_rewrite_node`."""
         # New nodes take the place of the old node: nodes are imported in this order, which is also the order of their effects.
         rewritten = [new_node for node in nodes for new_node in self._rewrite_node(node, scope)]
         del nodes[:]
@@ -173,7 +176,8 @@ class DrawRewriter:
                 f"function of {node.op}, expected it in a condition, a loop or a tf.function). Draw outside, and pass the values."
             )
         # The call passes a new position and the replica after its data; the types and shapes of arguments grow by these two.
-        position_nodes, inputs = self._derive_position(node, scope), list_data_inputs(node)
+        position_nodes = self._derive_position(node, scope)
+        inputs = list_data_inputs(node)
         control_inputs = node.input[len(inputs) :]
         node.input[:] = [*inputs, scope.name_output(position_nodes[-1].name), scope.replica, *control_inputs]
         node.attr[_TYPES_ATTRIBUTES[node.op]].list.type.extend(_ARGUMENT_TYPES.values())
@@ -207,7 +211,7 @@ def _add_arguments(function: FunctionDef) -> None:
 
 
 def _rename_read_outputs(function: FunctionDef, state_reads: Iterable[str]) -> None:
-    """Rename inputs and results that refer to reads of states, which are calls now: their output "value" has become "output".
+    """Rename inputs and results that refer to reads of states: the reads are calls now, whose output is "output", not "value".
 
     Args:
         function: the function, which is changed.

@@ -43,16 +43,16 @@ class Scope:
     Attributes:
         position: name of an int64 scalar that distinguishes the runs of the nodes.
         replica: name of an int32 scalar, the index of the replica; None for a session's draws.
-        is_function: whether the nodes are in a function, where an input also names the output of its producer.
+        is_in_function: whether the nodes are in a function, where an input also names the output of its producer.
     """
 
     position: str
     replica: str | None
-    is_function: bool
+    is_in_function: bool
 
     def name_output(self, name: str, argument: str = "output") -> str:
         """Return the name of a node's output as an input has it; `argument` is the output's name in the operation's definition."""
-        return f"{name}:{argument}:0" if self.is_function else name
+        return f"{name}:{argument}:0" if self.is_in_function else name
 
 
 def is_replaced(node: tf.compat.v1.NodeDef) -> bool:
@@ -101,7 +101,7 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
 def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
     """Return the two nodes that replace a read of a random state, and the function that the second of them calls.
 
-    The first node reads the stored state. The second has the old name, and shifts the state by the replica.
+    The first node reads the stored state. The second has the old name, and shifts the state by a distance for the replica.
     """
     assert scope.replica is not None  # A session's draws shift no state.
     stored_state = type(node).FromString(node.SerializeToString())
@@ -161,7 +161,7 @@ def _find_types(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DT
 
 
 def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:
-    """Return the op's two uint64 seeds; an unseeded op gets seeds hashed from its name, equal in all processes."""
+    """Return a node's two uint64 seeds; an unseeded node gets seeds hashed from its name, equal in all processes."""
     # Attributes are signed; seeds of 31 bits, as TensorFlow's are, keep the draws of replicas apart.
     seeds = [node.attr[name].i % 2**64 for name in ("seed", "seed2")]
     return seeds if any(seeds) else [half % 2**31 for half in _hash_name(node.name)]

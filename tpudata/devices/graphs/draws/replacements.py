@@ -1,13 +1,13 @@
 """Functions that a graph calls in place of its random operations: stateless draws.
 
 A replacement is a function of the library of a `GraphDef`, so that one node replaces an operation, in the graph and in other
-functions alike. All draw by the Philox generator, a function from a key (64 bits) and a counter (128 bits) to random words. On
+functions alike. All draw from the Philox generator, a function from a key (64 bits) and a counter (128 bits) to random words. On
 several devices, key and counter follow from the two seeds of an operation, a position and the replica's index:
 
     key = seed + position * _GOLDEN        counter = [0, seed2 + replica * 2**32]
 
 The position is the step or, inside functions, a number that follows from the step and the run of the function. Seeds of TensorFlow
-have 31 bits, so that operations, steps and replicas never share a generator. One replica draws by the rule of a session instead,
+have 31 bits, so that operations, steps and replicas never share a generator. One replica follows the rule of a session instead,
 whose kernels count from 0: each step advances the counter by 256 for each value that it draws.
 """
 
@@ -27,30 +27,35 @@ _COUNTS_PER_VALUE = 256
 _ops = tf.raw_ops
 
 
-def _draw_classes(data: Sequence[tf.Tensor], dtype: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
+def _draw_classes(data: Sequence[tf.Tensor], dtype: tf.DType, philox: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
     """Draw class indices [rows, samples] by the Gumbel-max trick: the largest sum of logit and Gumbel noise.
 
     `data` holds the logits [rows, classes] and the number of samples; see `_DRAWS` for the arguments.
     """
     logits, num_samples = data
     shape = tf.stack([tf.shape(logits)[0], num_samples, tf.shape(logits)[1]])
-    noise = -tf.math.log(-tf.math.log(_ops.StatelessRandomUniformV2(shape=shape, dtype=tf.float32, **keys)))
+    noise = -tf.math.log(-tf.math.log(_ops.StatelessRandomUniformV2(shape=shape, dtype=tf.float32, **philox)))
     return tf.argmax(tf.cast(logits, tf.float32)[:, tf.newaxis] + noise, axis=2, output_type=dtype)
 
 
-def _shuffle_rows(data: Sequence[tf.Tensor], _: tf.DType, keys: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
+def _shuffle_rows(data: Sequence[tf.Tensor], _: tf.DType, philox: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
     """Return the rows of `data[0]` in random order: sorted by random numbers; see `_DRAWS` for the arguments."""
-    sort_keys = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **keys)
+    sort_keys = _ops.StatelessRandomUniformFullIntV2(shape=tf.shape(data[0])[:1], dtype=tf.int32, **philox)
     return tf.gather(data[0], tf.argsort(sort_keys))
 
 
-# For each stateful operation, a function of its inputs, the type of its result, and the key, counter and algorithm of the draw.
+# For each stateful operation, a function of its inputs, the type of its result, and `philox`: the arguments `key`, `counter` and
+# `alg` (the algorithm) of stateless operations, by name.
 _DRAWS: dict[str, Callable[[Sequence[tf.Tensor], tf.DType, Mapping[str, tf.Tensor | int]], tf.Tensor]] = {
-    "RandomUniform": lambda data, dtype, keys: _ops.StatelessRandomUniformV2(shape=data[0], dtype=dtype, **keys),
-    "RandomStandardNormal": lambda data, dtype, keys: _ops.StatelessRandomNormalV2(shape=data[0], dtype=dtype, **keys),
-    "TruncatedNormal": lambda data, dtype, keys: _ops.StatelessTruncatedNormalV2(shape=data[0], dtype=dtype, **keys),
-    "RandomUniformInt": lambda data, _, keys: _ops.StatelessRandomUniformIntV2(
-        **dict(zip(("shape", "minval", "maxval"), data, strict=True)), **keys
+    "RandomUniform": lambda data, dtype, philox: _ops.StatelessRandomUniformV2(shape=data[0], dtype=dtype, **philox),
+    "RandomStandardNormal": lambda data, dtype, philox: _ops.StatelessRandomNormalV2(
+        shape=data[0], dtype=dtype, **philox
+    ),
+    "TruncatedNormal": lambda data, dtype, philox: _ops.StatelessTruncatedNormalV2(
+        shape=data[0], dtype=dtype, **philox
+    ),
+    "RandomUniformInt": lambda data, _, philox: _ops.StatelessRandomUniformIntV2(
+        **dict(zip(("shape", "minval", "maxval"), data, strict=True)), **philox
     ),
     "Multinomial": _draw_classes,
     "RandomShuffle": _shuffle_rows,
@@ -73,7 +78,7 @@ def make_draw(
         operation_type: type of the operation, such as "RandomUniform".
         input_dtypes: types of the operation's inputs.
         result_dtype: type of its result.
-        uses_replica: whether the function draws by the rule for several devices; otherwise it repeats a session's draws and has no
+        uses_replica: whether the function follows the rule for several devices; otherwise it repeats a session's draws and has no
             replica input.
     """
 
@@ -87,8 +92,8 @@ def make_draw(
         else:
             # The counts of the session's earlier steps; `data[0]` is the shape of the values that each of them draws.
             counter_low = tf.cast(position * tf.reduce_prod(tf.cast(data[0], tf.int64)) * _COUNTS_PER_VALUE, tf.uint64)
-        keys = {"key": key, "counter": tf.stack([counter_low, counter_high]), "alg": tf.random.Algorithm.PHILOX.value}
-        return _DRAWS[operation_type](data, result_dtype, keys)
+        philox = {"key": key, "counter": tf.stack([counter_low, counter_high]), "alg": tf.random.Algorithm.PHILOX.value}
+        return _DRAWS[operation_type](data, result_dtype, philox)
 
     label = f"{operation_type}_by_{'replica' if uses_replica else 'step'}"
     replica_types = (tf.int32,) if uses_replica else ()
@@ -97,7 +102,7 @@ def make_draw(
 
 @functools.cache
 def make_seed_shift(dtype: tf.DType, index: int) -> FunctionDef:
-    """Return the `FunctionDef` that shifts the seed in a state vector by the replica (int32 scalar).
+    """Return the `FunctionDef` that shifts the seed in a state vector by a distance for the replica (int32 scalar).
 
     Args:
         dtype: type of the vector.
