@@ -205,7 +205,7 @@ def _check_host_function(field: str, function_name: str, pair: object, *, is_use
 
     Args:
         field: name of the field of TPUEstimatorSpec.
-        function_name: name of the function in its documentation.
+        function_name: "metric_fn" or "host_fn", for messages.
         pair: the field's value.
         is_used: whether the spec's mode uses the field; if not, its tensors need not be dense.
 
