@@ -117,7 +117,7 @@ class Engine:
         is_lent = shares_variables and runtime.is_training
         context = contextlib.nullcontext(runtime) if is_lent else self._hold_idle_runtime(runtime)
         summaries_dir = events_dir if writes_summaries else None
-        # Hooks call from within a graph.
+        # Hooks may call this inside a graph.
         with eager_mode(), context as held_runtime:
             return evaluate(held_runtime, input_fn, steps, hooks, checkpoint_path, summaries_dir)
 
@@ -129,7 +129,7 @@ class Engine:
         rows = self._predict(input_fn, *options)
         if tf.executing_eagerly():
             return rows
-        with eager_mode():  # Hooks call from within a graph, in which a generator would run.
+        with eager_mode():  # A hook calls this inside a graph, in which a generator would run.
             return iter(list(rows))
 
     def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
@@ -145,21 +145,21 @@ class Engine:
         """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
         require_one_of("check_model(mode=...)", mode, MODES)
         with self._hold_idle_runtime(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
-            for any_mode, size in runtime.user_model.batch_sizes.items():
-                if size is not None:
-                    # Raises an error for a size that cannot be split; otherwise an evaluation could fail after a long training.
-                    runtime.make_deployment(any_mode)
+            # Check the batch sizes of all modes, so that no evaluation fails after a long training.
+            for other_mode, batch_size in runtime.user_model.batch_sizes.items():
+                if batch_size is not None:
+                    runtime.make_deployment(other_mode)  # Raises an error for a batch size that cannot be split.
             with runtime.peers.translate_errors():
-                start = find_chiefs_latest(runtime.model_dir, runtime.peers)
+                checkpoint = find_chiefs_latest(runtime.model_dir, runtime.peers)
                 # The start_step that training will pass, for callers that keep the dataset.
-                start_step = start.read_step() if start is not None and mode == ModeKeys.TRAIN else 0
+                start_step = checkpoint.read_step() if checkpoint is not None and mode == ModeKeys.TRAIN else 0
                 spec = runtime.make_feed(input_fn, mode, start_step).element_spec
                 if mode == ModeKeys.PREDICT:
                     # Without the mask of real rows, which model_fn does not get.
                     features_spec, _ = spec
                     spec = (features_spec, None)
                 step = runtime.get_step(mode, spec)
-                runtime.store.load(step.blueprint, step.saved, start)
+                runtime.store.load(step.blueprint, step.saved, checkpoint)
         return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()
 
     def rehearse(
@@ -193,7 +193,7 @@ class Engine:
             UsageError: the runtime is in use.
         """
         runtime = self.training
-        if not runtime.in_use.acquire(blocking=False):
+        if not runtime.usage_lock.acquire(blocking=False):
             raise UsageError(
                 "train: the same estimator is already training or evaluating (got a call from a hook, an input_fn or another "
                 "thread, expected none in the meantime). Let it end first, or use another estimator."
@@ -206,20 +206,20 @@ class Engine:
         finally:
             runtime.is_training = False
             self._clones.clear()  # Their variables take memory, and this runtime is idle again.
-            runtime.in_use.release()
+            runtime.usage_lock.release()
 
     @contextlib.contextmanager
     def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
         """Yield an idle runtime for exclusive use: `runtime`, or a clone of it with separate variables if `runtime` is busy."""
         clones = self._clones.setdefault(id(runtime), [])
-        # Lazy: `next` acquires the first one that is idle, and no other.
-        acquired = (candidate for candidate in (runtime, *clones) if candidate.in_use.acquire(blocking=False))
-        idle_runtime = next(acquired, None)
-        if idle_runtime is None:
+        for idle_runtime in (runtime, *clones):
+            if idle_runtime.usage_lock.acquire(blocking=False):
+                break
+        else:  # All are busy.
             idle_runtime = runtime.clone()
-            idle_runtime.in_use.acquire()
+            idle_runtime.usage_lock.acquire()
             clones.append(idle_runtime)
         try:
             yield idle_runtime
         finally:
-            idle_runtime.in_use.release()
+            idle_runtime.usage_lock.release()

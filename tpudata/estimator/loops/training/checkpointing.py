@@ -32,7 +32,7 @@ class CheckpointFollower(Protocol):
         """Handle a written checkpoint; not called for the one at the start."""
 
     def finish(self) -> None:
-        """Handle the last checkpoint, unless it was handled. Called before the hooks' `end`, as in TensorFlow's Estimator."""
+        """Handle the last checkpoint if `after_save` did not; called before the hooks' `end`, as in TensorFlow's Estimator."""
 
 
 class Checkpointing:
@@ -50,7 +50,7 @@ class Checkpointing:
         session: session of the run, for the listeners and the saver.
         loader: loader of the variables.
         events: event file, which is flushed with each checkpoint.
-        start: checkpoint that training begins with, or None.
+        start_checkpoint: checkpoint that training begins with, or None.
         saver: the scaffold's `tf.compat.v1.train.Saver`, which writes the files; or None.
         hooks: hooks of the training, including hooks that do not run in this process.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
@@ -69,7 +69,7 @@ class Checkpointing:
         loader: ScaffoldLoader,
         events: EventWriter,
         *,
-        start: Checkpoint | None,
+        start_checkpoint: Checkpoint | None,
         saver: tf.compat.v1.train.Saver | None,
         hooks: Sequence[SessionRunHook],
         listeners: Sequence[CheckpointSaverListener],
@@ -96,9 +96,9 @@ class Checkpointing:
         self._follower = follower
         self._termination = termination
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
-        # `begin` replaces it by one that begins at the first step.
+        # `begin` replaces it with one that starts at the first step.
         self._cadence = Cadence(step=0)
-        self._saved_step = None if start is None else start.read_step()
+        self._saved_step = None if start_checkpoint is None else start_checkpoint.read_step()
         self._writes_itself = has_interval and not self.saves_by_hook
         if self._writes_itself and saver is not None:
             # Lets the saver also delete checkpoints of earlier runs.
@@ -142,7 +142,7 @@ class Checkpointing:
                     listener.begin()
 
     def begin(self, step: int) -> None:
-        """Start the intervals at `step`, at which training begins, and save it as `save` does at the start."""
+        """Start the intervals at `step`, at which training begins, and call `save` for this step, with `at_start`."""
         config = self._runtime.config
         assert config.save_checkpoints_secs is not DEFAULT  # RunConfig replaces it.
         self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
@@ -161,8 +161,8 @@ class Checkpointing:
     def save(self, step: int, *, at_start: bool = False) -> bool:
         """Write a checkpoint, and call the listeners and the follower.
 
-        Nothing is written or called if this step has a checkpoint, a hook writes the checkpoints, or the RunConfig has no interval
-        for them, except as `at_start` says.
+        Nothing is written or called if a hook writes the checkpoints, the RunConfig has no interval for them, or this step has a
+        checkpoint already; `at_start` makes an exception to the last rule.
 
         Args:
             step: the global step.
@@ -188,7 +188,7 @@ class Checkpointing:
         checkpoint = self._write_checkpoint(step)
         self._saved_step = step
         with self._session.as_default_graph():
-            stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
+            stop_requests = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
         # The variables have this checkpoint's values, so an evaluation in this process need not load them.
         self._runtime.store.set_source(list(self._step.variables), checkpoint)
         self._events.flush()
@@ -196,7 +196,7 @@ class Checkpointing:
         _log.info("Saved %s.", checkpoint.prefix)
         if not at_start:
             self.call_follower(checkpoint)
-        return any(stops)
+        return any(stop_requests)
 
     def _write_checkpoint(self, step: int) -> Checkpoint:
         """Return the checkpoint of a step, which the chief writes while the other processes wait."""
@@ -217,7 +217,7 @@ class Checkpointing:
         if self._follower is not None:
             with self._termination.exit_immediately():
                 self._follower.after_save(checkpoint)
-            # An evaluation may have replaced the values of variables by averages.
+            # An evaluation may have replaced the values of variables, such as by averages.
             self._loader.restore(checkpoint)
 
     def end(self, step: int) -> None:
