@@ -192,8 +192,8 @@ class BaseEstimator(ModelDir):
         """Write the model for prediction, with the values of a checkpoint, as a SavedModel.
 
         model_fn is called in PREDICT mode on the receiver's features, without a batch_size in its params; its export_outputs become
-        the signatures. A new folder is named by the time in seconds since 1970. On a local disk all its files appear together; on
-        gs:// they appear one after the other.
+        the signatures. The new folder is named after the time in seconds since 1970. On a local disk all its files appear
+        together; on gs:// they appear one after the other.
 
         Args:
             export_dir_base: folder of the exports, local or gs://.
