@@ -50,17 +50,19 @@ class ReplicaElements:
             self._check_static_shapes(dataset)
         return dataset
 
-    def make_worker_dataset(self, num_workers: int, worker: int) -> tf.data.Dataset:
+    def make_worker_dataset(self, num_workers: int, worker_index: int) -> tf.data.Dataset:
         """Return a dataset of the elements of the replicas that one input worker feeds, in turn.
 
         Args:
             num_workers: number of input workers, each of which feeds the same number of replicas.
-            worker: index of the worker, from 0.
+            worker_index: index of the worker, from 0.
         """
         deployment = self._deployment
         replicas_per_worker = deployment.topology.num_replicas // num_workers
-        worker_first, worker_stop = worker * replicas_per_worker, (worker + 1) * replicas_per_worker
-        # By call: its dataset, and the number of elements that it yields for each step.
+        # The worker feeds the replicas from `worker_first` up to `worker_stop`.
+        worker_first = worker_index * replicas_per_worker
+        worker_stop = worker_first + replicas_per_worker
+        # For each call that feeds some of them: its dataset, and the number of elements that it yields for each step.
         datasets, element_counts = [], []
         call_first = 0  # Index of the first replica that the call feeds.
         for call in deployment.list_calls():
@@ -100,15 +102,17 @@ class ReplicaElements:
 
     def _list_element_axes(self, element_spec: Specs) -> list[int]:
         """Return the axis of the rows for each tensor of an element; in prediction, of (features, mask of the real rows)."""
-        count = len(tf.nest.flatten(element_spec))
+        num_tensors = len(tf.nest.flatten(element_spec))
         if self._batch_axis is None:
-            return [0] * count
+            return [0] * num_tensors
         axes = list(self._batch_axis)
-        # The mask replaces the labels, and its axis is 0.
-        return [*axes[: count - 1], 0] if self._deployment.mode == ModeKeys.PREDICT else axes
+        if self._deployment.mode == ModeKeys.PREDICT:
+            # The mask, the last tensor, replaces the labels, and its axis is 0.
+            return [*axes[: num_tensors - 1], 0]
+        return axes
 
     def _check_static_shapes(self, dataset: tf.data.Dataset) -> None:
-        """Raise ValueError if a tensor has a dynamic shape, or not params["batch_size"] rows."""
+        """Raise ValueError if a tensor has a dynamic shape, or other than params["batch_size"] rows."""
         deployment = self._deployment
         size = deployment.batch_size
         if size is None:  # Each process has one replica, which takes the batches unsplit.
