@@ -238,8 +238,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return has_written
 
     def _make_plain_reads(self, tensors: Sequence[tf.Tensor]) -> _Computation | None:
-        """Return a fast computation if all `tensors` are plain reads of variables, such as the global step; otherwise None."""
-        handles = {info.handle_name: info.name for info in self._blueprint.variables}
+        """Return a fast computation if all `tensors` are plain reads of variables, such as of the global step; otherwise None."""
+        # Names of variables by the names of their handles.
+        names_by_handle = {info.handle_name: info.name for info in self._blueprint.variables}
         step_reads = {tensor.name for tensor in self._graph.get_collection(_GLOBAL_STEP_READ)}
         names = []
         for tensor in tensors:
@@ -248,9 +249,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             elif (
                 tensor.op.type == "ReadVariableOp"
                 and not tensor.op.control_inputs
-                and tensor.op.inputs[0].name in handles
+                and tensor.op.inputs[0].name in names_by_handle
             ):
-                names.append(handles[tensor.op.inputs[0].name])
+                names.append(names_by_handle[tensor.op.inputs[0].name])
             else:
                 return None
         variables = [self._variables[name] for name in names]
@@ -310,10 +311,10 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
 
     def _check_independent_of_batch(self, replay: Replay, fed_names: set[str]) -> None:
         """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""
-        inputs = {placeholder.name for placeholder in self._blueprint.placeholders}
+        batch_names = {placeholder.name for placeholder in self._blueprint.placeholders}
         for operation in replay.operations:
             for tensor in [*operation.inputs, *operation.outputs]:
-                if tensor.name in inputs and tensor.name not in fed_names:
+                if tensor.name in batch_names and tensor.name not in fed_names:
                     raise ModelFnValueError(
                         f"session.run: {operation.name!r} depends on the batch, which does not exist between two steps. Fetch it "
                         "with the step: return SessionRunArgs(tensor) from before_run, and read its value from after_run's "
