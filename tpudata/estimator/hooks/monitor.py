@@ -13,8 +13,8 @@ from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.tensor_types import Array, GraphElement, Tensors
 
 _train = tf.compat.v1.train
-# Errors by which a hook ends a run, as in a MonitoredSession, for example because its generator of feeds has ended.
-_ENDS = (StopIteration, tf.errors.OutOfRangeError)
+# Errors with which a hook ends a run, as in a MonitoredSession, for example because its generator of feeds has ended.
+_END_ERRORS = (StopIteration, tf.errors.OutOfRangeError)
 
 
 class Request:
@@ -125,8 +125,9 @@ class Monitor:
         """
         try:
             return self._request_fetches()
-        except _ENDS:
-            self._request, self.should_stop = None, True  # No values for `after_run`.
+        except _END_ERRORS:
+            self._request = None  # There are no values for `after_run`.
+            self.should_stop = True
             return ()
 
     def _request_fetches(self) -> tuple[GraphElement, ...]:
@@ -225,7 +226,7 @@ class Monitor:
                     hook.after_run(
                         self._context, _train.SessionRunValues(results=hook_results, options=None, run_metadata=None)
                     )
-        except _ENDS:
+        except _END_ERRORS:
             self.should_stop = True
         self.should_stop |= self._context.stop_requested
 
@@ -245,7 +246,7 @@ def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tup
     """Return the training's hooks that run in processes other than the chief, without hooks that write files.
 
     Args:
-        spec: the spec, whose training_chief_hooks run in the chief alone.
+        spec: the spec, whose training_chief_hooks run only in the chief.
         hooks: the hooks, as `list_training_hooks` returns them.
     """
     file_writers = (
