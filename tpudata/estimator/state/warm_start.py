@@ -91,6 +91,7 @@ class WarmStartSettings(NamedTupleMethods):
         Raises:
             ValueError: var_name_to_prev_var_name names a variable that does not start from the checkpoint.
         """
+        # Name in the checkpoint by name in the model, for the variables whose names differ.
         renamed = dict(self.var_name_to_prev_var_name or {})
         # As in TensorFlow's Estimator, the name of a partitioned variable stands for all its parts.
         for info in infos:
@@ -98,20 +99,20 @@ class WarmStartSettings(NamedTupleMethods):
                 renamed[info.name] = renamed[info.part.full_name]
         patterns = self._list_patterns()
         # As in TensorFlow's Estimator, a string chooses trainable variables, and a list chooses from all.
-        only_trainable = isinstance(self.vars_to_warm_start, str)
+        requires_trainable = isinstance(self.vars_to_warm_start, str)
         chosen_names = [
             info.name
             for info in infos
-            if (info.trainable or not only_trainable) and any(_matches(pattern, info) for pattern in patterns)
+            if (info.trainable or not requires_trainable) and any(_matches(pattern, info) for pattern in patterns)
         ]
         partitioned_names = {
             info.part.full_name for info in infos if info.name in chosen_names and info.part is not None
         }
-        unused = sorted(renamed.keys() - partitioned_names - set(chosen_names))
-        if unused:
+        unused_names = sorted(renamed.keys() - partitioned_names - set(chosen_names))
+        if unused_names:
             raise ValueError(
                 f"WarmStartSettings(var_name_to_prev_var_name=...) names variables that vars_to_warm_start does not choose (got "
-                f"{unused}, expected some of {sorted(chosen_names)}). Remove them, or choose them."
+                f"{unused_names}, expected some of {sorted(chosen_names)}). Remove them, or choose them."
             )
         return {name: renamed.get(name, name) for name in chosen_names}
 
@@ -163,7 +164,7 @@ def read_warm_values(
         variables: the real variables by name.
 
     Raises:
-        CheckpointError: there is no checkpoint, or it lacks a variable or has it in another shape or dtype.
+        CheckpointError: there is no checkpoint, it lacks a variable or has it in another shape or dtype, or it is damaged.
         ValueError: the settings rename a variable that they do not choose.
     """
     previous_names = settings.previous_names(infos)
