@@ -21,7 +21,7 @@ from tpudata.estimator.tracing.differences import find_diverging_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Array, Specs, Tensors
 
-# The index of the replica, and of the call, which takes the place of a step for random draws.
+# Specs of the index of the replica, and of the index of the call, on which random draws depend as on a step in training.
 _REPLICA_SPEC = tf.TensorSpec([], tf.int32)
 _CALL_SPEC = tf.TensorSpec([], tf.int64)
 
@@ -49,8 +49,8 @@ class DeviceCallBuilder:
 
         It takes stacks [1, replicas, ...]; `finish` runs on the host, outside the compiled program.
         """
-        # `cuts` are tensors whose values are passed instead of computed.
-        state, cuts = self._state, [traced.step, traced.replica]
+        state = self._state
+        cuts = [traced.step, traced.replica]  # Tensors whose values are passed instead of computed.
         replay = Replay(traced.blueprint, list(outputs), updates, cuts, rewrite=make_replica_rewrite(traced))
         structure = Structure(specs)
 
@@ -71,7 +71,7 @@ class DeviceCallBuilder:
         def run(*batch: Tensors) -> list[list[Array]]:
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
             call_index = np.int64(next(call_indices))
-            # Otherwise jax would make 64-bit numbers, such as the call's index, 32-bit ones.
+            # Without x64, jax would turn 64-bit numbers, such as the call's index, into 32-bit ones.
             with jax.enable_x64(True):
                 # `compile_call` adds the replica's index.
                 results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))

@@ -1,4 +1,4 @@
-"""Training on one device, by plain TensorFlow: a loop over the data in one `tf.function`, or a single step of it.
+"""Training on one device, with plain TensorFlow: a loop over the data in one `tf.function`, or a single step of it.
 
 The loop tests for the end of the data, since an error in the middle of the loop would leave the last step half done.
 """
@@ -220,7 +220,7 @@ class PlainTrainStep(TrainStep):
         ) -> tuple[Tensors, ...]:
             element = iterator.get_next_as_optional()
             has_data = element.has_value()
-            records_summaries_now = records_summaries & tf.equal(num_done + 1, limit)  # In the last step alone.
+            records_summaries_now = records_summaries & tf.equal(num_done + 1, limit)  # Only in the last step.
             step_outputs = tf.cond(
                 has_data, lambda: run_step(element.get_value(), records_summaries_now, lists), lambda: (lists, *last)
             )
@@ -245,8 +245,8 @@ class PlainTrainStep(TrainStep):
             for tensor_list, dtype in zip(lists, dtypes, strict=True)
         )
         if counts_every_step:  # The global steps follow from the last one.
-            count = tf.size(losses, tf.int64)
-            global_steps = self._read_step() - count + tf.range(1, count + 1)
+            num_steps = tf.size(losses, tf.int64)
+            global_steps = self._read_step() - num_steps + tf.range(1, num_steps + 1)
         else:
             (global_steps,) = listed_global_steps
         return *self._make_outputs(has_data, global_steps, losses, self.checked), fetched

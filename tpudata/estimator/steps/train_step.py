@@ -186,10 +186,11 @@ class TrainStep(Step, abc.ABC):
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
         """Return the cached loop of `key` for the current fetches; call `build` to make it at the first request.
 
-        A tensor stays requested once it was, so loops that return fewer are no longer needed; they are dropped.
+        Once requested, a tensor stays requested, so cached loops that return fewer tensors are no longer needed, and are dropped.
         """
         if self._loops_value_names != self.fetches.value_names:
-            self._loops, self._loops_value_names = {}, self.fetches.value_names
+            self._loops = {}
+            self._loops_value_names = self.fetches.value_names
         loop_key = key, self.fetches.effect_names
         if loop_key not in self._loops:
             self._loops[loop_key] = build()
