@@ -1,4 +1,4 @@
-"""Rehearsal by XLA: compile a step on this machine, and find the operations that XLA rejects."""
+"""Rehearsal with XLA: compile a step on this machine, and find the operations that XLA rejects."""
 
 import dataclasses
 import logging
@@ -204,7 +204,7 @@ def compile_step(
     # XLA's errors may name an operation inside of a function; cut out the operation that calls the function.
     outer_operations = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
     cut = set(unsupported_operations)
-    start = time.monotonic()
+    start_time = time.monotonic()
     for _ in range(_MAX_PROBLEMS):
         part = parts.cut_out(cut)
         error = _find_error(part, stage)
@@ -213,7 +213,7 @@ def compile_step(
                 "XLA %s %s in %.1f seconds.",
                 "compiled" if stage == "optimized_hlo" else "lowered",
                 "the rest of the step" if cut else "the step",
-                time.monotonic() - start,
+                time.monotonic() - start_time,
             )
             return part
         names = [name for name in texts.find_nodes(error, SCOPE) if name in outer_operations]

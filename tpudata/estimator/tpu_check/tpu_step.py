@@ -1,4 +1,4 @@
-"""Rehearsal by the TPU's compiler: a loop of steps on all devices of a slice, compiled by libtpu."""
+"""Rehearsal with the TPU's compiler: a loop of steps on all devices of a slice, compiled by libtpu."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.steps.device_calls import lower_step
 from tpudata.estimator.steps.step import list_local_names
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
-from tpudata.estimator.tpu_check.memory import MEMORY_FIX, describe_largest
+from tpudata.estimator.tpu_check.memory import MEMORY_FIX, describe_largest_tensors
 from tpudata.estimator.tpu_check.operations import find_code_line
 from tpudata.estimator.tracing.traced_model import TracedModel
 
@@ -64,7 +64,8 @@ class TPUCompilation:
                     self._report_failure(error, parts, report)
                     return None
                 culprit = self._find_culprit(parts, part)
-                compiler, reason = f"the compiler of {self.tpu.name}", first_line(error)
+                compiler = f"the compiler of {self.tpu.name}"
+                reason = first_line(error)
                 if culprit is None:
                     report("the step", f"{compiler} rejects it: {reason}", OTHER_OPERATIONS)
                     return None
@@ -98,14 +99,17 @@ class TPUCompilation:
         else:
             needed_size, available_size = map(memory_text, sizes)
             what = f"a loop of steps needs {needed_size}, and a device of {self.tpu.name} has {available_size} for programs"
-        report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", MEMORY_FIX)
+        report(
+            "memory of a device", f"{what}; the largest tensors are {describe_largest_tensors(parts.graph)}", MEMORY_FIX
+        )
 
     def _find_culprit(self, parts: StepParts, part: StepPart) -> tf.Operation | None:
         """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all operations.
 
         The compiler may accept them all although it rejected the program, which also had the loop of steps and the loop's results.
         """
-        low, high = 0, len(parts.graph.operations)
+        low = 0
+        high = len(parts.graph.operations)
         if not self._rejects(parts, parts.take_first(high, part.cut)):
             return None
         # The compiler accepts the first `low` operations and rejects the first `high`.
