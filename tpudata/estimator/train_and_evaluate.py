@@ -152,10 +152,12 @@ def train_and_evaluate(
         ("eval_spec", eval_spec, EvalSpec, "an EvalSpec"),
     ):
         require_type(f"train_and_evaluate({name}=...)", argument, isinstance(argument, expected_type), allowed)
-    engine, config, max_steps = get_engine(estimator), estimator.config, train_spec.max_steps
+    engine = get_engine(estimator)
+    config = estimator.config
+    max_steps = train_spec.max_steps
     if engine.rehearses:
-        modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
-        return engine.rehearse_call(modes, has_limit=max_steps is not None), []
+        input_fns = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
+        return engine.rehearse_call(input_fns, has_limit=max_steps is not None), []
     topology = engine.training.topology
     has_other_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
     # The chief and the workers of a cluster only train; the hosts of a TPU also evaluate.
@@ -171,9 +173,9 @@ def train_and_evaluate(
     if config.task_type == "evaluator":
         evaluator.run()
         return evaluator.metrics, evaluator.exports
-    start = find_latest(estimator.model_dir)
-    if max_steps is not None and start is not None and start.read_step() >= max_steps:
-        _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
+    start_checkpoint = find_latest(estimator.model_dir)
+    if max_steps is not None and start_checkpoint is not None and start_checkpoint.read_step() >= max_steps:
+        _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start_checkpoint.prefix, max_steps)
         return None, None
     engine.train(
         train_spec.input_fn,
@@ -183,7 +185,7 @@ def train_and_evaluate(
         saving_listeners=train_spec.saving_listeners,
         follower=evaluator,
     )
-    # Does nothing if training has called it, unless a hook's `end` has written another checkpoint since.
+    # Evaluates nothing if training has called it already, unless a hook's `end` has written another checkpoint since.
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 
@@ -209,12 +211,12 @@ class _Evaluator:
         self._spec = spec
         self._max_steps = max_steps
         # Start (time.monotonic) and path of the last evaluation.
-        self._last_start: float | None = None
+        self._last_start_time: float | None = None
         self._evaluated_path: str | None = None
 
     def after_save(self, checkpoint: Checkpoint) -> None:
         """Evaluate a checkpoint, unless the last evaluation began less than throttle_secs ago."""
-        if self._last_start is not None and time.monotonic() - self._last_start < self._spec.throttle_secs:
+        if self._last_start_time is not None and time.monotonic() - self._last_start_time < self._spec.throttle_secs:
             _log.info("%s is not evaluated: throttle_secs=%g.", checkpoint.prefix, self._spec.throttle_secs)
             return
         self._evaluate(checkpoint.prefix)
@@ -237,7 +239,7 @@ class _Evaluator:
 
     def _evaluate(self, path: str) -> bool:
         """Evaluate and export a checkpoint; return whether it has reached the last step."""
-        self._last_start = time.monotonic()
+        self._last_start_time = time.monotonic()
         spec = self._spec
         events_dir = self._estimator.eval_dir(spec.name)
         metrics = self._engine.evaluate(spec.input_fn, spec.steps, spec.hooks, path, events_dir, shares_variables=True)
