@@ -57,7 +57,7 @@ class TPUContext:
         self._call = call
 
     def __deepcopy__(self, memo: object) -> "TPUContext":
-        return self  # Programs copy their params.
+        return self  # Programs copy their params, and devices cannot be copied.
 
     @property
     def num_hosts(self) -> int:

@@ -114,6 +114,7 @@ def call_input_fn(
     arguments = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
 
     def call() -> tf.data.Dataset | Tensors:
+        # A new copy of params for each call, since an input_fn that only works in a graph is called twice.
         all_arguments = {**arguments, "params": dict(params)}
         return input_fn(**{name: value for name, value in all_arguments.items() if name in names})
 

@@ -73,6 +73,11 @@ def get_tensor_names(elements: Iterable[GraphElement]) -> set[str]:
 class Monitor:
     """The hooks of one run.
 
+    Attributes:
+        hooks: the hooks, in order, with a ProfilerHook of this package in place of each of TensorFlow's.
+        should_stop: whether a hook has ended the run.
+        model_feeds: values that hooks feed to the next step, by name of model_fn's placeholder.
+
     Args:
         session: session for the hooks.
         hooks: the hooks, in order.
@@ -90,7 +95,6 @@ class Monitor:
             if isinstance(hook, ProfilerHook):
                 hook.on_devices = session.is_on_devices
         self.should_stop = False
-        # Values that hooks feed to the next step, by name of model_fn's placeholder.
         self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session

@@ -100,7 +100,7 @@ def lower_step(
     function: Callable[..., list[tf.Tensor]],
     specs: Sequence[tf.TensorSpec],
     variables: Mapping[str, tf.Variable],
-    per_replica: Collection[str],
+    per_replica_names: Collection[str],
     writes: Collection[str],
 ) -> tuple[ReplicaProgram, Layout]:
     """Lower a function of a replica's index and tensors; return the program and the layout of its variables.
@@ -110,11 +110,11 @@ def lower_step(
         function: function of an int32 scalar and of tensors that reads and writes variables, and returns a list of tensors.
         specs: specs of its arguments, with static shapes.
         variables: the variables by name.
-        per_replica: names of the variables with a separate value on each replica.
+        per_replica_names: names of the variables with a separate value on each replica.
         writes: names of the variables that the function may change.
 
     Raises:
         ModelFnValueError: TensorFlow cannot lower the function.
     """
     program = lower(function, specs, variables)
-    return program, Layout.make(program, per_replica, find_diverging_variables(traced.blueprint, writes))
+    return program, Layout.make(program, per_replica_names, find_diverging_variables(traced.blueprint, writes))

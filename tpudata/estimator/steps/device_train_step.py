@@ -185,9 +185,9 @@ class DeviceTrainStep(TrainStep):
             *structure.specs,
             *(tf.TensorSpec(placeholder.shape, placeholder.dtype) for placeholder in placeholders),
         ]
-        per_replica = self._state.per_replica_names
+        per_replica_names = self._state.per_replica_names
         program, layout = lower_step(
-            self._traced, run_replica, specs, self._variables_by_name, per_replica, step.writes
+            self._traced, run_replica, specs, self._variables_by_name, per_replica_names, step.writes
         )
         num_fetched = len(self.fetches.names)
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, num_fetched)

@@ -71,7 +71,7 @@ class TPUCompilation:
                     return None
                 what = f"{compiler} rejects {culprit.type} {culprit.name!r}: {reason}"
                 report(find_code_line(culprit), what, OTHER_OPERATIONS)
-                part = parts.cut_out({*part.cut, culprit})
+                part = parts.cut_out({*part.cut_operations, culprit})
             else:
                 return (loop, compiled) if part.is_whole else None
         return None
@@ -110,12 +110,12 @@ class TPUCompilation:
         """
         low = 0
         high = len(parts.graph.operations)
-        if not self._rejects(parts, parts.take_first(high, part.cut)):
+        if not self._rejects(parts, parts.take_first(high, part.cut_operations)):
             return None
         # The compiler accepts the first `low` operations and rejects the first `high`.
         while high - low > 1:
             middle = (low + high) // 2
-            if self._rejects(parts, parts.take_first(middle, part.cut)):
+            if self._rejects(parts, parts.take_first(middle, part.cut_operations)):
                 high = middle
             else:
                 low = middle

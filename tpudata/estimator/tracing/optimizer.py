@@ -101,14 +101,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         with hide_replicas():
             if self._is_keras:
                 self._opt.apply_gradients(pairs)
-                applied = tf.no_op() if global_step is None else global_step.assign_add(1)
+                update = tf.no_op() if global_step is None else global_step.assign_add(1)
             else:
-                applied = self._opt.apply_gradients(pairs, global_step, name)
+                update = self._opt.apply_gradients(pairs, global_step, name)
         for operation in graph.get_operations()[num_before:]:
             graph.add_to_collection(APPLIED, operation.name)
             if self._is_keras:  # Keras returns nothing to wait for.
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
-        return applied
+        return update
 
     def _sum_over_replicas(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
         """Return the pairs with gradients summed over the replicas; None stays None."""

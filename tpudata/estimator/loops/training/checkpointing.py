@@ -153,7 +153,7 @@ class Checkpointing:
         return self._cadence.find_next_step(step, step_seconds)
 
     def is_due(self, step: int) -> bool:
-        """Return whether a checkpoint is due; intervals in seconds are measured by the chief's clock."""
+        """Return whether a checkpoint is due; intervals in seconds are measured with the chief's clock."""
         is_due = self._cadence.is_due(step)
         is_timed = self._runtime.config.save_checkpoints_secs is not None
         return bool(self._runtime.peers.broadcast_number(int(is_due))) if is_timed else is_due
