@@ -25,7 +25,7 @@ class BaseEstimator(ModelDir):
     """
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(engine.training.model_dir)
+        super().__init__(engine.training_runtime.model_dir)
         self._engine = engine
 
     @property
@@ -36,7 +36,7 @@ class BaseEstimator(ModelDir):
     @property
     def params(self) -> dict[str, Any]:
         """A copy of the params."""
-        return copy.deepcopy(dict(self._engine.training.user_model.params))
+        return copy.deepcopy(dict(self._engine.training_runtime.user_model.params))
 
     @property
     def model_fn(self) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ class BaseEstimator(ModelDir):
 
         def model_fn(features: Tensors, labels: Tensors, mode: str, config: object) -> ModelSpec:
             del config  # The estimator's config applies, as in TensorFlow's Estimator.
-            runtime = self._engine.training
+            runtime = self._engine.training_runtime
             return runtime.user_model.call_model(features, labels, runtime.make_deployment(mode))
 
         return model_fn
@@ -213,7 +213,7 @@ class BaseEstimator(ModelDir):
             StorageError: the files could not be written, or a file of assets_extra could not be read.
         """
         return export_saved_model(
-            self._engine.predicting,
+            self._engine.predicting_runtime,
             export_dir_base,
             serving_input_receiver_fn,
             assets_extra,

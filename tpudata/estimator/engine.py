@@ -34,36 +34,38 @@ class Engine:
     The methods of the estimator call it. So do train_and_evaluate and check_tpu_compatibility, which need more than users do.
 
     Attributes:
-        training: runtime that trains.
+        training_runtime: runtime that trains.
         rehearses: whether calls only look for what a TPU would reject.
         last_loss: loss of the last step that was trained; None if there was none.
 
     Args:
-        training: runtime that trains.
-        evaluating: runtime that evaluates; None for the one that predicts.
+        training_runtime: runtime that trains.
+        evaluating_runtime: runtime that evaluates; None for the one that predicts.
         rehearses: whether calls only look for what a TPU would reject.
     """
 
-    def __init__(self, training: Runtime, evaluating: Runtime | None = None, *, rehearses: bool = False) -> None:
-        self.training = training
+    def __init__(
+        self, training_runtime: Runtime, evaluating_runtime: Runtime | None = None, *, rehearses: bool = False
+    ) -> None:
+        self.training_runtime = training_runtime
         self.rehearses = rehearses
         self.last_loss: float | None = None
-        self._evaluating = evaluating  # None to evaluate on the runtime that predicts.
+        self._evaluating_runtime = evaluating_runtime  # None to evaluate on the runtime that predicts.
         # Clones that evaluate and predict while a runtime is in use, by the id of that runtime.
         self._clones: dict[int, list[Runtime]] = {}
 
     @property
     def config(self) -> RunConfig:
         """The RunConfig."""
-        return self.training.config
+        return self.training_runtime.config
 
     @functools.cached_property
-    def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: `training`, or if `training` spans several processes, a clone on this process."""
-        training = self.training
-        if training.peers.count == 1:
-            return training
-        return training.clone_on(lambda: training.topology.select_this_process())
+    def predicting_runtime(self) -> Runtime:
+        """The runtime that predicts and exports: the one that trains, or if that spans processes, a clone on this process."""
+        runtime = self.training_runtime
+        if runtime.peers.count == 1:
+            return runtime
+        return runtime.clone_on(lambda: runtime.topology.select_this_process())
 
     def train(
         self,
@@ -80,7 +82,7 @@ class Engine:
             self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
             return
         config = self.config
-        if config.task_type == "evaluator" and not self.training.topology.is_tpu:
+        if config.task_type == "evaluator" and not self.training_runtime.topology.is_tpu:
             raise UsageError(
                 f"TF_CONFIG: this process is evaluator {config.task_id}, and an evaluator does not train (got train, expected "
                 "train_and_evaluate or evaluate). Call train in the chief and the workers."
@@ -110,10 +112,10 @@ class Engine:
         """
         if self.rehearses:
             return self.rehearse_call({ModeKeys.EVAL: input_fn})
-        topology = self.training.topology
+        topology = self.training_runtime.topology
         # All hosts of a TPU compute the same results, which one of them writes. Without a TPU, each process writes its own.
         writes_summaries = topology.peers.is_chief or not topology.is_tpu
-        runtime = self._evaluating or self.predicting
+        runtime = self._evaluating_runtime or self.predicting_runtime
         is_lent = shares_variables and runtime.is_training
         context = contextlib.nullcontext(runtime) if is_lent else self._hold_idle_runtime(runtime)
         summaries_dir = events_dir if writes_summaries else None
@@ -134,7 +136,7 @@ class Engine:
 
     def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
         """Yield predictions, from a clone if the runtime is training."""
-        runtime = self.predicting
+        runtime = self.predicting_runtime
         if runtime.is_training:
             # Released immediately: evaluations between two predictions may also use it, since each batch reloads its variables.
             with self._hold_idle_runtime(runtime) as idle_runtime:
@@ -144,7 +146,8 @@ class Engine:
     def check_model(self, input_fn: InputFunction, mode: str) -> tuple[str, ...]:
         """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
         require_one_of("check_model(mode=...)", mode, MODES)
-        with self._hold_idle_runtime(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
+        mode_runtime = self.training_runtime if mode == ModeKeys.TRAIN else self.predicting_runtime
+        with self._hold_idle_runtime(mode_runtime) as runtime:
             # Check the batch sizes of all modes, so that no evaluation fails after a long training.
             for other_mode, batch_size in runtime.user_model.batch_sizes.items():
                 if batch_size is not None:
@@ -168,10 +171,12 @@ class Engine:
         """Rehearse the modes of `input_fns` that run on the TPU; see `check_tpu_compatibility`."""
         # A separate runtime that evaluates is not on the TPU.
         tpu_input_fns = {
-            mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or not self._evaluating
+            mode: input_fn
+            for mode, input_fn in input_fns.items()
+            if mode != ModeKeys.EVAL or not self._evaluating_runtime
         }
         with eager_mode():
-            return rehearse(self.training, tpu_input_fns, tpu, effort)
+            return rehearse(self.training_runtime, tpu_input_fns, tpu, effort)
 
     def rehearse_call(self, input_fns: Mapping[str, InputFunction], *, has_limit: bool = True) -> dict[str, Array]:
         """Rehearse a call instead of running it; return placeholders for the metrics.
@@ -192,7 +197,7 @@ class Engine:
         Raises:
             UsageError: the runtime is in use.
         """
-        runtime = self.training
+        runtime = self.training_runtime
         if not runtime.usage_lock.acquire(blocking=False):
             raise UsageError(
                 "train: the same estimator is already training or evaluating (got a call from a hook, an input_fn or another "

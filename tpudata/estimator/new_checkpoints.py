@@ -65,7 +65,7 @@ def evaluate_new_checkpoints(
             if evaluate(path):
                 return True
         except CheckpointError:
-            if _exists(path):
+            if _checkpoint_exists(path):
                 raise
             _log.info("%s was removed before it could be evaluated.", path)
         else:
@@ -84,8 +84,8 @@ def _find_oldest(model_dir: str, evaluated_paths: set[str]) -> str | None:
     """Return the path of the oldest checkpoint that is not among `evaluated_paths`; None if there is none."""
     new_paths = (path for path in checkpoints.list_recorded(model_dir) if path not in evaluated_paths)
     # Training may have removed an old checkpoint by now.
-    return next((path for path in new_paths if _exists(path)), None)
+    return next((path for path in new_paths if _checkpoint_exists(path)), None)
 
 
-def _exists(path: str) -> bool:
+def _checkpoint_exists(path: str) -> bool:
     return bool(tf.io.gfile.exists(f"{path}.index"))

@@ -158,7 +158,7 @@ def train_and_evaluate(
     if engine.rehearses:
         input_fns = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
         return engine.rehearse_call(input_fns, has_limit=max_steps is not None), []
-    topology = engine.training.topology
+    topology = engine.training_runtime.topology
     has_other_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
     # The chief and the workers of a cluster only train; the hosts of a TPU also evaluate.
     if not topology.is_tpu and (topology.peers.count > 1 or has_other_evaluator):
@@ -246,7 +246,7 @@ class _Evaluator:
         self._evaluated_path = path
         self.metrics = metrics
         is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
-        if not self._engine.training.peers.is_chief:
+        if not self._engine.training_runtime.peers.is_chief:
             self.exports = []
             return is_final
         exports_dir = tf.io.gfile.join(self._estimator.model_dir, "export")

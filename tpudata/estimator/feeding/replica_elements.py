@@ -195,7 +195,7 @@ class ReplicaElements:
         padded = [mark_elements(dataset) for dataset in datasets]
         steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(step_size, drop_remainder=True)
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
-        if can_fill(self._deployment.mode, spec):
+        if can_fill_with_zeros(self._deployment.mode, spec):
             return steps.map(lambda element, _: element).unbatch()
 
         def reject_padding(element: Tensors, is_real: tf.Tensor) -> Tensors:
@@ -209,7 +209,7 @@ def _is_endless(dataset: tf.data.Dataset) -> bool:
     return bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
 
 
-def can_fill(mode: str, element_spec: Specs) -> bool:
+def can_fill_with_zeros(mode: str, element_spec: Specs) -> bool:
     """Return whether replicas without data may get zeros: predictions drop these rows, and weights of 0 exclude them."""
     return mode == ModeKeys.PREDICT or find_row_weights(split_element(element_spec)[0]) is not None
 
@@ -218,4 +218,4 @@ def choose_short_data(mode: str, element_spec: Specs) -> ShortData:
     """Return how a step treats a process whose data ends before the data of other processes."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP
-    return ShortData.FILL if can_fill(mode, element_spec) else ShortData.REJECT
+    return ShortData.FILL if can_fill_with_zeros(mode, element_spec) else ShortData.REJECT

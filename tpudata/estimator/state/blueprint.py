@@ -31,7 +31,7 @@ class VariableInfo:
     Attributes:
         key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
         name: name in the graph and in a checkpoint.
-        trainable: whether optimizers change it by default.
+        is_trainable: whether optimizers change it by default.
         collections: graph collections that contain it.
         handle_name: name of its handle, a resource tensor.
         synchronization, aggregation: its treatment on several replicas, as in `tf.Variable`.
@@ -41,7 +41,7 @@ class VariableInfo:
 
     key: Key
     name: str
-    trainable: bool
+    is_trainable: bool
     collections: tuple[str, ...]
     handle_name: str
     synchronization: tf.VariableSynchronization
@@ -201,7 +201,7 @@ def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
         VariableInfo(
             key=key,
             name=variable.op.name,
-            trainable=id(variable) in trainable_ids,
+            is_trainable=id(variable) in trainable_ids,
             collections=collections,
             handle_name=variable.handle.name,
             synchronization=variable.synchronization,

@@ -56,7 +56,7 @@ class VariableStore:
         # With jax's devices, the host's copies never lie on a GPU, whose memory jax uses.
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
             for info in missing:
-                self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
+                self._variables[info.name] = tf.Variable(values[info.name], trainable=info.is_trainable, name=info.name)
         # Assigning the same values again also records their sources, and that the host has the newest values.
         for info in missing:
             self._assign(info.name, values[info.name], blueprint.identify_initial_value(info))

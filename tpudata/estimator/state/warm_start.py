@@ -103,7 +103,7 @@ class WarmStartSettings(NamedTupleMethods):
         chosen_names = [
             info.name
             for info in infos
-            if (info.trainable or not requires_trainable) and any(_matches(pattern, info) for pattern in patterns)
+            if (info.is_trainable or not requires_trainable) and any(_matches(pattern, info) for pattern in patterns)
         ]
         partitioned_names = {
             info.part.full_name for info in infos if info.name in chosen_names and info.part is not None
@@ -225,11 +225,11 @@ def _find_skipped(
     pattern = settings.vars_to_warm_start
     if not isinstance(pattern, str):
         return []
-    slot_prefixes = tuple(f"{info.name}/" for info in infos if info.trainable)
+    slot_prefixes = tuple(f"{info.name}/" for info in infos if info.is_trainable)
     return [
         info.name
         for info in infos
-        if not info.trainable
+        if not info.is_trainable
         and _matches(pattern, info)
         and not info.name.startswith(slot_prefixes)
         and variables[info.name].shape.rank

@@ -105,7 +105,7 @@ class TrainStep(Step, abc.ABC):
             require_cross_shard(self.blueprint)
         self.uses_tf_summary = bool(traced.summary_writes)
         self.checked = [
-            info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
+            info.name for info in self.saved if info.is_trainable and self.variables[info.name].dtype.is_floating
         ]
         # Cache of `_find_loop`: compiled loops by (key of the subclass, names of the fetches with side effects). It holds only
         # loops that return the tensors with the names `_loops_value_names`.

@@ -16,7 +16,7 @@ from tpudata.estimator.api.findings import Report
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.replica_step import make_replica_rewrite
 from tpudata.estimator.tpu_check.memory import count_bytes
-from tpudata.estimator.tpu_check.operations import StepGraph, find_code_line, is_known
+from tpudata.estimator.tpu_check.operations import StepGraph, find_code_line, has_known_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")
@@ -229,7 +229,7 @@ def compile_step(
             return None
         rejected_operations.add(culprit)
         # Shapes that depend on the data have been reported already.
-        if all(map(is_known, (*culprit.inputs, *culprit.outputs))):
+        if all(map(has_known_shape, (*culprit.inputs, *culprit.outputs))):
             report(find_code_line(culprit), f"XLA, on {culprit.type} {names[0]!r}: {what}", fix)
     return None
 

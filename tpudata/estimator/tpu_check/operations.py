@@ -237,12 +237,12 @@ def _find_dynamic_shape(operation: tf.Operation) -> str | None:
     """
     if operation.type in _IGNORED_SHAPES:
         return None
-    if not all(is_known(tensor) for tensor in operation.inputs):
+    if not all(has_known_shape(tensor) for tensor in operation.inputs):
         return None
-    return next((str(tensor.shape) for tensor in operation.outputs if not is_known(tensor)), None)
+    return next((str(tensor.shape) for tensor in operation.outputs if not has_known_shape(tensor)), None)
 
 
-def is_known(tensor: tf.Tensor) -> bool:
+def has_known_shape(tensor: tf.Tensor) -> bool:
     """Return whether a tensor has a static shape; handles count as having one, since their shape does not matter."""
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 

@@ -144,6 +144,6 @@ def _export_part(traced: TracedModel, part: StepPart, max_steps: int) -> DeviceL
     # Without the step's loss, a part cannot be a loop.
     is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
     infos = traced.blueprint.variables
-    checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]
+    checked = [info.name for info in infos if info.is_trainable and part.variables[info.name].dtype.is_floating]
     num_replicas = traced.num_replicas or 1
     return export_loop(program, layout, num_replicas, part.num_batch_tensors, max_steps if is_loop else None, checked)

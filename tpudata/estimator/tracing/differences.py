@@ -54,7 +54,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         always_diverges=_is_optimizer_update,
     )
     for info in blueprint.variables:
-        if info.trainable and info.name in unsynced_updates:
+        if info.is_trainable and info.name in unsynced_updates:
             raise ModelFnValueError(
                 f"model_fn: {unsynced_updates[info.name].name!r} changes the trainable variable {info.name!r} by an optimizer that "
                 "is not wrapped in CrossShardOptimizer (got an update from one replica's rows, expected one from those of all). "

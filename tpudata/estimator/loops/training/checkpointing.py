@@ -142,11 +142,11 @@ class Checkpointing:
                     listener.begin()
 
     def begin(self, step: int) -> None:
-        """Start the intervals at `step`, at which training begins, and call `save` for this step, with `at_start`."""
+        """Start the intervals at `step`, at which training begins, and call `save` for this step, with `is_at_start`."""
         config = self._runtime.config
         assert config.save_checkpoints_secs is not DEFAULT  # RunConfig replaces it.
         self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
-        self.save(step, at_start=True)
+        self.save(step, is_at_start=True)
 
     def find_next_step(self, step: int, step_seconds: float) -> int | None:
         """Return the step of the next checkpoint, estimated from the time of a step for intervals in seconds; None if unknown."""
@@ -158,16 +158,16 @@ class Checkpointing:
         is_timed = self._runtime.config.save_checkpoints_secs is not None
         return bool(self._runtime.peers.broadcast_number(int(is_due))) if is_timed else is_due
 
-    def save(self, step: int, *, at_start: bool = False) -> bool:
+    def save(self, step: int, *, is_at_start: bool = False) -> bool:
         """Write a checkpoint, and call the listeners and the follower.
 
         Nothing is written or called if a hook writes the checkpoints, the RunConfig has no interval for them, or this step has a
-        checkpoint already; `at_start` makes an exception to the last rule.
+        checkpoint already; `is_at_start` makes an exception to the last rule.
 
         Args:
             step: the global step.
-            at_start: whether no step was done yet. The follower is not called then; and if there are listeners, the checkpoint is
-                written and they are called even if the step has a checkpoint already.
+            is_at_start: whether no step was done yet. The follower is not called then; and if there are listeners, the checkpoint
+                is written and they are called even if the step has a checkpoint already.
 
         Returns:
             Whether a listener requests the end of training.
@@ -179,7 +179,7 @@ class Checkpointing:
         self._cadence.restart(step)
         has_checkpoint = self._saved_step == step
         # Only the chief has listeners, and the other processes must take part in its checkpoint.
-        calls_listeners_anyway = at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
+        calls_listeners_anyway = is_at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
         if not self._writes_itself or (has_checkpoint and not calls_listeners_anyway):
             return False
         with self._session.as_default_graph():
@@ -194,7 +194,7 @@ class Checkpointing:
         self._events.flush()
         self._step.flush()
         _log.info("Saved %s.", checkpoint.prefix)
-        if not at_start:
+        if not is_at_start:
             self.call_follower(checkpoint)
         return any(stop_requests)
 
