@@ -170,7 +170,7 @@ class BaseEstimator(ModelDir):
             yield_single_examples: whether to yield single rows; False yields batches, without padding.
 
         Yields:
-            The predictions of a row or batch in model_fn's structure, mostly a dict from name to NumPy array (or scalar); the
+            The predictions of a row or batch in model_fn's structure, usually a dict from name to NumPy array (or scalar); the
             predictions of a row have no batch dimension.
 
         Raises:

@@ -222,7 +222,7 @@ class _Evaluator:
         self._evaluate(checkpoint.prefix)
 
     def run(self) -> None:
-        """Evaluate the newest checkpoint of other processes again and again, until one has reached the last step."""
+        """Evaluate the newest checkpoint of other processes whenever there is a new one, until one has reached the last step."""
         spec = self._spec
         if spec.start_delay_secs:
             _log.info("Waiting %g s before the first evaluation.", spec.start_delay_secs)

@@ -81,7 +81,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
             export_saved_model. One of several must be named "serving_default". None for one signature with the predictions.
         scaffold_fn: function that returns a `tf.compat.v1.train.Scaffold` with the initial values of variables and the selection of
             the variables that checkpoints keep, or None. It is called once in each train, evaluate and predict.
-        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn runs on the host at each step, mostly to
+        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn runs on the host at each step, usually to
             write summaries; all its operations with an effect run, whether it returns them or not.
         training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, which follow the
             hooks of the call.

@@ -156,15 +156,16 @@ class ReplicaElements:
             )
         axes = self._list_element_axes(dataset.element_spec)
 
-        def split(*element: Tensors) -> Tensors:
+        def stack_shares(*element: Tensors) -> Tensors:
+            """Split an element into the replicas' elements, and stack those in `share` along a new first axis."""
             tensors = tf.nest.flatten(element)
-            parts = [
+            stacks = [
                 tf.stack(tf.split(tensor, num_replicas, axis)[share])
                 for tensor, axis in zip(tensors, axes, strict=True)
             ]
-            return repack_element(tf.nest.pack_sequence_as(element, parts))
+            return repack_element(tf.nest.pack_sequence_as(element, stacks))
 
-        return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        return dataset.map(stack_shares, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
     def _interleave_steps(self, datasets: list[tf.data.Dataset], element_counts: list[int]) -> tf.data.Dataset:
         """Interleave datasets, with `element_counts[i]` elements of `datasets[i]` in a step.
@@ -199,6 +200,7 @@ class ReplicaElements:
             return steps.map(lambda element, _: element).unbatch()
 
         def reject_padding(element: Tensors, is_real: tf.Tensor) -> Tensors:
+            """Return an element unchanged; reading it fails if any element of its step is padding."""
             with tf.control_dependencies([tf.debugging.assert_equal(is_real, True, ENDS_WITHIN_STEP)]):
                 return tf.nest.map_structure(tf.identity, element)
 

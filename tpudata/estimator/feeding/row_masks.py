@@ -43,6 +43,7 @@ def add_row_masks(
     """
 
     def prepare(features: Tensors, *_labels: Tensors) -> tuple[Tensors, tf.Tensor]:
+        """Return the padded features of a batch, and its mask."""
         tensors = tf.nest.flatten(features)
         # `axes` may be longer: it ends with the labels' axes, which `map` skips.
         leaves = list(map(_Leaf, tensors, list_roles(features), axes or [0] * len(tensors)))

@@ -114,6 +114,7 @@ def call_input_fn(
     arguments = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
 
     def call() -> tf.data.Dataset | Tensors:
+        """Call input_fn with the arguments that it names."""
         # A new copy of params for each call, since an input_fn that only works in a graph is called twice.
         all_arguments = {**arguments, "params": dict(params)}
         return input_fn(**{name: value for name, value in all_arguments.items() if name in names})
@@ -228,6 +229,7 @@ def list_leaves(element: tuple[Tensors, Tensors]) -> list[tuple[str, Any]]:
     leaves: list[tuple[str, Any]] = []
 
     def walk(path: str, node: object) -> None:
+        """Add the leaves of a node to `leaves`; `path` is the node's."""
         if are_sparse_parts(node):
             leaves.append((path, node))
         elif isinstance(node, Mapping):

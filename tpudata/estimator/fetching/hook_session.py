@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
 from tpudata.estimator.fetching.fetches import Fetch, Fetches
-from tpudata.estimator.fetching.replay import Replay
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.graph.input_graph import find_input_graph
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 from tpudata.estimator.state.host_copies import HostCopies
@@ -218,7 +218,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """
         if not tensors and not operations:
             return []
-        # Compiled at the first call for these names; hooks mostly fetch the same tensors at each step.
+        # Compiled at the first call for these names; hooks usually fetch the same tensors at each step.
         key = tuple(element.name for element in [*tensors, *operations]), tuple(feeds), when
         if key not in self._computations:
             reads = None if operations or feeds else self._make_plain_reads(tensors)
@@ -294,8 +294,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._check_independent_of_batch(replay, {*fed_names})
 
         def compute(*values: tf.Tensor) -> Tensors:
-            graph = tf.compat.v1.get_default_graph()
-            return replay((), lambda name: graph.capture(self._variables[name].handle), values)
+            return replay((), make_handle_getter(self._variables), values)
 
         # Values of several replicas have more rows than the traced replica's.
         shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
@@ -304,7 +303,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
 
         def run(*values: Array) -> Tensors:
-            # Hooks fetch at every step, so the lookup of a trace would cost too much.
+            # Hooks fetch at every step, so a tf.function's lookup of its trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
         return _Computation(run, uses=replay.uses, writes=replay.writes)

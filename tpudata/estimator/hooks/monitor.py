@@ -153,7 +153,7 @@ class Monitor:
                 if arguments is not None:
                     self._add_arguments(index, hook, arguments, feeds)
         elements = [element for fetches in self._hook_fetches.values() for element in fetches.elements]
-        # Plans are kept, since hooks mostly fetch the same values from each step.
+        # Plans are kept, since hooks usually fetch the same values from each step.
         fed_names = frozenset(feeds)
         plan_key = tuple(element.name for element in elements), fed_names
         if plan_key not in self._plans:
@@ -206,7 +206,7 @@ class Monitor:
         """Return a hook's fetches, cached if they are a single tensor."""
         if not isinstance(structure, tf.Tensor):
             return Fetches(self._session.find_element, structure)
-        # Most hooks fetch the same tensor at each step. Keeping it in the cache keeps its id unique.
+        # Most hooks fetch the same tensor at each step. The cache keeps the tensor alive, so its id stays unique.
         if id(structure) not in self._tensor_fetches:
             self._tensor_fetches[id(structure)] = structure, Fetches(self._session.find_element, structure)
         _, fetches = self._tensor_fetches[id(structure)]
@@ -264,4 +264,5 @@ def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tup
 
 
 def _get_chief_hooks(spec: ModelSpec) -> Sequence[SessionRunHook]:
+    """Return the training_chief_hooks of a spec; () for a TPUEstimatorSpec, which has none."""
     return (spec.training_chief_hooks or ()) if isinstance(spec, EstimatorSpec) else ()

@@ -187,6 +187,7 @@ def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
     created: dict[Key, tuple[tf.Variable, tuple[str, ...], str]] = {}
 
     def record(key: Key, create: VariableMaker, kwargs: Mapping[str, Any]) -> tf.Variable:
+        """Make a variable, and add it to `created`."""
         variable = create(**{**kwargs, "use_resource": True})  # Reference variables have no handle.
         collections = kwargs.get("collections")
         collections = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)

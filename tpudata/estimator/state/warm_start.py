@@ -213,7 +213,7 @@ def _find_skipped(
 ) -> list[str]:
     """Return the names of variables that the pattern matches, but that are skipped because they are not trainable.
 
-    These are mostly averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
+    These are usually averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
     (`KERNEL/Momentum`), scalars and the global step are not listed.
 
     Args:

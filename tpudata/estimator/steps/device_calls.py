@@ -21,8 +21,9 @@ from tpudata.estimator.tracing.differences import find_diverging_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Array, Specs, Tensors
 
-# Specs of the index of the replica, and of the index of the call, on which random draws depend as on a step in training.
+# Index of the replica.
 _REPLICA_SPEC = tf.TensorSpec([], tf.int32)
+# Index of the call, on which random draws depend as they do on the step in training.
 _CALL_SPEC = tf.TensorSpec([], tf.int64)
 
 
@@ -30,7 +31,7 @@ class DeviceCallBuilder:
     """Builder of the calls of a step on several devices.
 
     Args:
-        step: the step; its variables with a value of each replica are on the devices from then on.
+        step: the step; from now on, the devices hold its variables that have a separate value on each replica.
         store: store of the other variables.
     """
 
@@ -55,6 +56,7 @@ class DeviceCallBuilder:
         structure = Structure(specs)
 
         def compute(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            """Compute the outputs of one replica; `tensors` are its rows of the batch and the index of the call."""
             *batch, call_index = tensors
             values: list[tf.Tensor] = replay(
                 structure.pack(batch), make_handle_getter(state.variables), [call_index, replica]
@@ -69,6 +71,7 @@ class DeviceCallBuilder:
         call_indices = itertools.count()  # In place of the step, so that each call draws other random numbers.
 
         def run(*batch: Tensors) -> list[list[Array]]:
+            """Run the compiled program on the stacks of a batch, and finish its results on the host."""
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
             call_index = np.int64(next(call_indices))
             # Without x64, jax would turn 64-bit numbers, such as the call's index, into 32-bit ones.

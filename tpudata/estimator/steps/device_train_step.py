@@ -172,6 +172,7 @@ class DeviceTrainStep(TrainStep):
         num_batch_tensors = len(structure.specs)
 
         def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            """Run a step of one replica; `tensors` are its batch and the values of the fed placeholders."""
             batch, feeds = structure.pack(tensors[:num_batch_tensors]), tensors[num_batch_tensors:]
             # The step writes no tf.summary: the host does, after the loop, from tensors that it fetches from the last step.
             # model_fn may compute these tensors only while tf.summary records, so recording is on in every step.

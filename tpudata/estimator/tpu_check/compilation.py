@@ -150,6 +150,7 @@ class StepParts:
         number_placeholders = [placeholder for placeholder in self._placeholders if placeholder.dtype != tf.string]
 
         def run_part(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+            """Run the part; `values` are the tensors of the batch, without strings, and then those for `cut_tensors`."""
             remaining = iter(values)
             # Operations that use the string arguments have been cut out, so any tensor can take the place of a string.
             arguments = [
@@ -253,6 +254,7 @@ def _find_boundary(cut_operations: Iterable[tf.Operation]) -> tuple[list[tf.Tens
     cut_tensors: dict[str, tf.Tensor] = {}
 
     def list_skipped_consumers(operation: tf.Operation) -> Iterator[tf.Operation]:
+        """Add the results of an operation that can be passed to `cut_tensors`; yield the operations that use another result."""
         for tensor in operation.outputs:
             if _can_pass(tensor):
                 cut_tensors[tensor.name] = tensor

@@ -41,6 +41,7 @@ def check_input(
     paths = {leaf_index: path for path, leaf_index in list_leaves(leaf_indices)}
 
     def make_core_spec(leaf_index: int, spec: tf.TensorSpec | None, axis: int) -> tf.TensorSpec | None:
+        """Check the spec of a tensor, and return its spec on one core; None stays None."""
         if spec is None:
             return None
         _check_dtype(paths[leaf_index], spec, report)

@@ -85,7 +85,7 @@ class StepGraph:
                 yield from self.iterate_nested(inner_operation)
 
     def iterate_all(self) -> Iterator[tuple[tf.Operation, tf.Operation]]:
-        """Yield pairs of an operation, even in functions, and the operation of the outermost graph that is or contains it."""
+        """Yield each operation, also of nested functions, with the operation of the outermost graph that is or contains it."""
         for operation in self.operations:
             yield operation, operation
             for nested in self.iterate_nested(operation):

@@ -55,7 +55,7 @@ class TPUCompilation:
         for _ in range(_MAX_REJECTED):
             try:
                 loop = _export_part(parts.traced, part, self.max_steps)
-                compiled = self._compile(loop)
+                compiled = self._compile_loop(loop)
             except ModelFnValueError as error:
                 report("the step", str(error))
                 return None
@@ -76,7 +76,7 @@ class TPUCompilation:
                 return (loop, compiled) if part.is_whole else None
         return None
 
-    def _compile(self, loop: DeviceLoop) -> CompiledLoop:
+    def _compile_loop(self, loop: DeviceLoop) -> CompiledLoop:
         return compile_for(self.tpu, loop, self.effort, self.time_limit)
 
     def _report_failure(self, error: CompilerError, parts: StepParts, report: Report) -> None:
@@ -124,7 +124,7 @@ class TPUCompilation:
     def _rejects(self, parts: StepParts, part: StepPart) -> bool:
         """Return whether the compiler rejects a part; False if the part cannot be lowered for it."""
         try:
-            self._compile(_export_part(parts.traced, part, max_steps=1))
+            self._compile_loop(_export_part(parts.traced, part, max_steps=1))
         except ModelFnValueError:
             return False
         except CompilerError as error:

@@ -1,4 +1,4 @@
-"""host_call: a function of a TPUEstimatorSpec that the host runs at each step, mostly to write summaries of the step's tensors."""
+"""host_call: a function of a TPUEstimatorSpec that the host runs at each step, usually to write summaries of the step's tensors."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -112,6 +112,7 @@ class Checkpointing:
         follower = _HookFollower(self, self._runtime.model_dir, self._saved_step or 0)
 
         def add_listeners(listeners: Sequence[CheckpointSaverListener]) -> list[CheckpointSaverListener]:
+            """Return the hook's listeners, followed by the listeners and the follower of this training."""
             # An earlier call with this hook may have added its follower, and the same listeners.
             other_listeners = [
                 listener
