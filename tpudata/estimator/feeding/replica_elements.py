@@ -187,7 +187,7 @@ class ReplicaElements:
         """Interleave datasets and fill the last step with zeros; without weights, let an evaluation's incomplete last step fail.
 
         Args:
-            datasets: datasets that end.
+            datasets: the datasets, at least one of which ends.
             choice: endless dataset of the index of each element's dataset.
             step_size: number of elements in a step.
         """
@@ -197,12 +197,12 @@ class ReplicaElements:
         steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(step_size, drop_remainder=True)
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
         if can_fill_with_zeros(self._deployment.mode, spec):
-            return steps.map(lambda element, _: element).unbatch()
+            return steps.map(lambda step_elements, _: step_elements).unbatch()
 
-        def reject_padding(element: Tensors, is_real: tf.Tensor) -> Tensors:
-            """Return an element unchanged; reading it fails if any element of its step is padding."""
+        def reject_padding(step_elements: Tensors, is_real: tf.Tensor) -> Tensors:
+            """Return the stacked elements of a step unchanged; reading them fails if one of them is padding."""
             with tf.control_dependencies([tf.debugging.assert_equal(is_real, True, ENDS_WITHIN_STEP)]):
-                return tf.nest.map_structure(tf.identity, element)
+                return tf.nest.map_structure(tf.identity, step_elements)
 
         return steps.map(reject_padding).unbatch()
 

@@ -26,7 +26,7 @@ _STATE_FILE = "checkpoint"
 
 
 def find_latest(model_dir: str) -> Checkpoint | None:
-    """Return the newest checkpoint of a folder, or None if its state file names none.
+    """Return the newest checkpoint of a folder, or None if it has no state file.
 
     Raises:
         CheckpointError: the state file is damaged, or names a checkpoint that does not exist; to start from step 0 then would lose

@@ -178,20 +178,20 @@ def read_warm_values(
         for info in infos
         if info.name in previous_names
     }
-    for name, previous in previous_names.items():
+    for name, previous_name in previous_names.items():
         if parts_of_wholes[name] is not None:
             continue
-        if previous not in shapes:
-            hint = did_you_mean(previous, shapes)
+        if previous_name not in shapes:
+            hint = did_you_mean(previous_name, shapes)
             raise CheckpointNotFoundError(
-                f"Warm start: {checkpoint.prefix} lacks the variable {previous!r}.{hint} Choose other variables with "
+                f"Warm start: {checkpoint.prefix} lacks the variable {previous_name!r}.{hint} Choose other variables with "
                 "vars_to_warm_start, or pass its name in the checkpoint in var_name_to_prev_var_name."
             )
         variable = variables[name]
-        if list(variable.shape) != shapes[previous] or dtypes[previous] != variable.dtype:
+        if list(variable.shape) != shapes[previous_name] or dtypes[previous_name] != variable.dtype:
             raise CheckpointError(
-                f"Warm start: {checkpoint.prefix} has the variable {previous!r} as "
-                f"{dtypes[previous].name}{tuple(shapes[previous])}, model_fn makes {name!r} as "
+                f"Warm start: {checkpoint.prefix} has the variable {previous_name!r} as "
+                f"{dtypes[previous_name].name}{tuple(shapes[previous_name])}, model_fn makes {name!r} as "
                 f"{variable.dtype.name}{tuple(variable.shape)}. Omit it with vars_to_warm_start."
             )
     skipped = _find_skipped(settings, infos, variables, shapes)
@@ -200,8 +200,8 @@ def read_warm_values(
     log = _log.info if previous_names else _log.warning  # Settings that choose nothing are likely a mistake.
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(previous_names), len(infos))
     return {
-        name: read_value(reader, checkpoint.prefix, previous, parts_of_wholes[name])
-        for name, previous in previous_names.items()
+        name: read_value(reader, checkpoint.prefix, previous_name, parts_of_wholes[name])
+        for name, previous_name in previous_names.items()
     }
 
 
@@ -264,18 +264,18 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
     )
 
 
-def _find_part_of_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
+def _find_part_of_whole(info: VariableInfo, previous_name: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
     """Return the variable's slice of a partitioned variable that the checkpoint stores whole; None for other variables.
 
     Args:
         info: the variable.
-        previous: name of the variable in the checkpoint, according to the settings.
+        previous_name: name of the variable in the checkpoint, according to the settings.
         shapes: shapes of the checkpoint's variables by name.
     """
     part = info.part
     if part is None:
         return None
     # A variable that is not renamed may be stored under the partitioned variable's name.
-    name = part.full_name if previous == info.name and previous not in shapes else previous
+    name = part.full_name if previous_name == info.name and previous_name not in shapes else previous_name
     full_shape = tuple(shapes[name]) if name in shapes else None
     return dataclasses.replace(part, full_name=name) if full_shape == part.full_shape else None

@@ -120,7 +120,7 @@ def _list_library_folders() -> tuple[str, ...]:
     """Return the folders of code that does not belong to the program, each with a separator at its end."""
     specs = [importlib.util.find_spec(name) for name in _LIBRARIES]
     files = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
-    package = Path(__file__).parents[2]
+    package = Path(__file__).parents[2]  # tpudata, whose other folders may hold programs.
     folders = [*(Path(file).parent for file in files), package / "estimator", package / "devices"]
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
