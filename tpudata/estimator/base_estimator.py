@@ -25,7 +25,7 @@ class BaseEstimator(ModelDir):
     """
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(engine.training.model_dir)
+        super().__init__(engine.training_runtime.model_dir)
         self._engine = engine
 
     @property
@@ -36,7 +36,7 @@ class BaseEstimator(ModelDir):
     @property
     def params(self) -> dict[str, Any]:
         """A copy of the params."""
-        return copy.deepcopy(dict(self._engine.training.user_model.params))
+        return copy.deepcopy(dict(self._engine.training_runtime.user_model.params))
 
     @property
     def model_fn(self) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ class BaseEstimator(ModelDir):
 
         def model_fn(features: Tensors, labels: Tensors, mode: str, config: object) -> ModelSpec:
             del config  # The estimator's config applies, as in TensorFlow's Estimator.
-            runtime = self._engine.training
+            runtime = self._engine.training_runtime
             return runtime.user_model.call_model(features, labels, runtime.make_deployment(mode))
 
         return model_fn
@@ -170,7 +170,7 @@ class BaseEstimator(ModelDir):
             yield_single_examples: whether to yield single rows; False yields batches, without padding.
 
         Yields:
-            The predictions of a row or batch in model_fn's structure, mostly a dict from name to NumPy array (or scalar); the
+            The predictions of a row or batch in model_fn's structure, usually a dict from name to NumPy array (or scalar); the
             predictions of a row have no batch dimension.
 
         Raises:
@@ -192,8 +192,8 @@ class BaseEstimator(ModelDir):
         """Write the model for prediction, with the values of a checkpoint, as a SavedModel.
 
         model_fn is called in PREDICT mode on the receiver's features, without a batch_size in its params; its export_outputs become
-        the signatures. A new folder is named by the time in seconds since 1970. On a local disk all its files appear together; on
-        gs:// they appear one after the other.
+        the signatures. The new folder is named after the time in seconds since 1970. On a local disk all its files appear
+        together; on gs:// they appear one after the other.
 
         Args:
             export_dir_base: folder of the exports, local or gs://.
@@ -213,7 +213,7 @@ class BaseEstimator(ModelDir):
             StorageError: the files could not be written, or a file of assets_extra could not be read.
         """
         return export_saved_model(
-            self._engine.predicting,
+            self._engine.predicting_runtime,
             export_dir_base,
             serving_input_receiver_fn,
             assets_extra,

@@ -23,7 +23,7 @@ def flatten(
         scope: name scope of the operations; None for Flatten.
 
     Returns:
-        A tensor of shape (rows, sizes multiplied), of the dtype of `inputs`.
+        A tensor of shape (rows, product of the other sizes), of the dtype of `inputs`.
 
     Raises:
         ValueError: the rank is unknown or 0.
@@ -114,7 +114,9 @@ def layer_norm(
         rank = inputs.shape.rank
         if rank is None:
             raise ValueError(f"layer_norm: {inputs.name} has an unknown rank (expected a known one). Set its shape.")
-        norm_axis, params_axis = (axis + rank if axis < 0 else axis for axis in (begin_norm_axis, begin_params_axis))
+        # As in NumPy, negative axes count from the end.
+        norm_axis = begin_norm_axis + rank if begin_norm_axis < 0 else begin_norm_axis
+        params_axis = begin_params_axis + rank if begin_params_axis < 0 else begin_params_axis
         if not 0 <= norm_axis < rank or not 0 <= params_axis < rank:
             raise ValueError(
                 f"layer_norm(begin_norm_axis={begin_norm_axis}, begin_params_axis={begin_params_axis}): no such axis of "

@@ -34,36 +34,38 @@ class Engine:
     The methods of the estimator call it. So do train_and_evaluate and check_tpu_compatibility, which need more than users do.
 
     Attributes:
-        training: runtime that trains.
+        training_runtime: runtime that trains.
         rehearses: whether calls only look for what a TPU would reject.
         last_loss: loss of the last step that was trained; None if there was none.
 
     Args:
-        training: runtime that trains.
-        evaluating: runtime that evaluates; None for the one that predicts.
+        training_runtime: runtime that trains.
+        evaluating_runtime: runtime that evaluates; None for the one that predicts.
         rehearses: whether calls only look for what a TPU would reject.
     """
 
-    def __init__(self, training: Runtime, evaluating: Runtime | None = None, *, rehearses: bool = False) -> None:
-        self.training = training
+    def __init__(
+        self, training_runtime: Runtime, evaluating_runtime: Runtime | None = None, *, rehearses: bool = False
+    ) -> None:
+        self.training_runtime = training_runtime
         self.rehearses = rehearses
         self.last_loss: float | None = None
-        self._evaluating = evaluating  # None to evaluate on the runtime that predicts.
+        self._evaluating_runtime = evaluating_runtime  # None to evaluate on the runtime that predicts.
         # Clones that evaluate and predict while a runtime is in use, by the id of that runtime.
         self._clones: dict[int, list[Runtime]] = {}
 
     @property
     def config(self) -> RunConfig:
         """The RunConfig."""
-        return self.training.config
+        return self.training_runtime.config
 
     @functools.cached_property
-    def predicting(self) -> Runtime:
-        """The runtime that predicts and exports: `training`, or if `training` spans several processes, a clone on this process."""
-        training = self.training
-        if training.peers.count == 1:
-            return training
-        return training.clone_on(lambda: training.topology.select_this_process())
+    def predicting_runtime(self) -> Runtime:
+        """The runtime that predicts and exports: the one that trains, or if that spans processes, a clone on this process."""
+        runtime = self.training_runtime
+        if runtime.peers.count == 1:
+            return runtime
+        return runtime.clone_on(lambda: runtime.topology.select_this_process())
 
     def train(
         self,
@@ -80,7 +82,7 @@ class Engine:
             self.rehearse_call({ModeKeys.TRAIN: input_fn}, has_limit=steps is not None or max_steps is not None)
             return
         config = self.config
-        if config.task_type == "evaluator" and not self.training.topology.is_tpu:
+        if config.task_type == "evaluator" and not self.training_runtime.topology.is_tpu:
             raise UsageError(
                 f"TF_CONFIG: this process is evaluator {config.task_id}, and an evaluator does not train (got train, expected "
                 "train_and_evaluate or evaluate). Call train in the chief and the workers."
@@ -110,14 +112,14 @@ class Engine:
         """
         if self.rehearses:
             return self.rehearse_call({ModeKeys.EVAL: input_fn})
-        topology = self.training.topology
+        topology = self.training_runtime.topology
         # All hosts of a TPU compute the same results, which one of them writes. Without a TPU, each process writes its own.
         writes_summaries = topology.peers.is_chief or not topology.is_tpu
-        runtime = self._evaluating or self.predicting
+        runtime = self._evaluating_runtime or self.predicting_runtime
         is_lent = shares_variables and runtime.is_training
         context = contextlib.nullcontext(runtime) if is_lent else self._hold_idle_runtime(runtime)
         summaries_dir = events_dir if writes_summaries else None
-        # Hooks call from within a graph.
+        # Hooks may call this inside a graph.
         with eager_mode(), context as held_runtime:
             return evaluate(held_runtime, input_fn, steps, hooks, checkpoint_path, summaries_dir)
 
@@ -129,12 +131,12 @@ class Engine:
         rows = self._predict(input_fn, *options)
         if tf.executing_eagerly():
             return rows
-        with eager_mode():  # Hooks call from within a graph, in which a generator would run.
+        with eager_mode():  # A hook calls this inside a graph, in which a generator would run.
             return iter(list(rows))
 
     def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
         """Yield predictions, from a clone if the runtime is training."""
-        runtime = self.predicting
+        runtime = self.predicting_runtime
         if runtime.is_training:
             # Released immediately: evaluations between two predictions may also use it, since each batch reloads its variables.
             with self._hold_idle_runtime(runtime) as idle_runtime:
@@ -144,22 +146,23 @@ class Engine:
     def check_model(self, input_fn: InputFunction, mode: str) -> tuple[str, ...]:
         """Build the model and load the newest checkpoint; see `TPUEstimator.check_model`."""
         require_one_of("check_model(mode=...)", mode, MODES)
-        with self._hold_idle_runtime(self.training if mode == ModeKeys.TRAIN else self.predicting) as runtime:
-            for any_mode, size in runtime.user_model.batch_sizes.items():
-                if size is not None:
-                    # Raises an error for a size that cannot be split; otherwise an evaluation could fail after a long training.
-                    runtime.make_deployment(any_mode)
+        mode_runtime = self.training_runtime if mode == ModeKeys.TRAIN else self.predicting_runtime
+        with self._hold_idle_runtime(mode_runtime) as runtime:
+            # Check the batch sizes of all modes, so that no evaluation fails after a long training.
+            for other_mode, batch_size in runtime.user_model.batch_sizes.items():
+                if batch_size is not None:
+                    runtime.make_deployment(other_mode)  # Raises an error for a batch size that cannot be split.
             with runtime.peers.translate_errors():
-                start = find_chiefs_latest(runtime.model_dir, runtime.peers)
+                checkpoint = find_chiefs_latest(runtime.model_dir, runtime.peers)
                 # The start_step that training will pass, for callers that keep the dataset.
-                start_step = start.read_step() if start is not None and mode == ModeKeys.TRAIN else 0
+                start_step = checkpoint.read_step() if checkpoint is not None and mode == ModeKeys.TRAIN else 0
                 spec = runtime.make_feed(input_fn, mode, start_step).element_spec
                 if mode == ModeKeys.PREDICT:
                     # Without the mask of real rows, which model_fn does not get.
                     features_spec, _ = spec
                     spec = (features_spec, None)
                 step = runtime.get_step(mode, spec)
-                runtime.store.load(step.blueprint, step.saved, start)
+                runtime.store.load(step.blueprint, step.saved, checkpoint)
         return (*step.metric_names, "loss", "global_step") if isinstance(step, EvalStep) else ()
 
     def rehearse(
@@ -168,10 +171,12 @@ class Engine:
         """Rehearse the modes of `input_fns` that run on the TPU; see `check_tpu_compatibility`."""
         # A separate runtime that evaluates is not on the TPU.
         tpu_input_fns = {
-            mode: input_fn for mode, input_fn in input_fns.items() if mode != ModeKeys.EVAL or not self._evaluating
+            mode: input_fn
+            for mode, input_fn in input_fns.items()
+            if mode != ModeKeys.EVAL or not self._evaluating_runtime
         }
         with eager_mode():
-            return rehearse(self.training, tpu_input_fns, tpu, effort)
+            return rehearse(self.training_runtime, tpu_input_fns, tpu, effort)
 
     def rehearse_call(self, input_fns: Mapping[str, InputFunction], *, has_limit: bool = True) -> dict[str, Array]:
         """Rehearse a call instead of running it; return placeholders for the metrics.
@@ -192,8 +197,8 @@ class Engine:
         Raises:
             UsageError: the runtime is in use.
         """
-        runtime = self.training
-        if not runtime.in_use.acquire(blocking=False):
+        runtime = self.training_runtime
+        if not runtime.usage_lock.acquire(blocking=False):
             raise UsageError(
                 "train: the same estimator is already training or evaluating (got a call from a hook, an input_fn or another "
                 "thread, expected none in the meantime). Let it end first, or use another estimator."
@@ -206,20 +211,20 @@ class Engine:
         finally:
             runtime.is_training = False
             self._clones.clear()  # Their variables take memory, and this runtime is idle again.
-            runtime.in_use.release()
+            runtime.usage_lock.release()
 
     @contextlib.contextmanager
     def _hold_idle_runtime(self, runtime: Runtime) -> Iterator[Runtime]:
         """Yield an idle runtime for exclusive use: `runtime`, or a clone of it with separate variables if `runtime` is busy."""
         clones = self._clones.setdefault(id(runtime), [])
-        # Lazy: `next` acquires the first one that is idle, and no other.
-        acquired = (candidate for candidate in (runtime, *clones) if candidate.in_use.acquire(blocking=False))
-        idle_runtime = next(acquired, None)
-        if idle_runtime is None:
+        for idle_runtime in (runtime, *clones):
+            if idle_runtime.usage_lock.acquire(blocking=False):
+                break
+        else:  # All are busy.
             idle_runtime = runtime.clone()
-            idle_runtime.in_use.acquire()
+            idle_runtime.usage_lock.acquire()
             clones.append(idle_runtime)
         try:
             yield idle_runtime
         finally:
-            idle_runtime.in_use.release()
+            idle_runtime.usage_lock.release()

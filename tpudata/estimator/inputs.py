@@ -39,7 +39,7 @@ def numpy_input_fn(
 
     Raises:
         TypeError: a value has the wrong type.
-        ValueError: shuffle is missing, a number is not positive, there are no rows, or arrays have different lengths.
+        ValueError: shuffle is not a bool, a number is not positive, there are no rows, or arrays have different lengths.
     """
     require("numpy_input_fn", "shuffle", shuffle, isinstance(shuffle, bool), "True or False", ValueError)
     for name, number in (("batch_size", batch_size), ("queue_capacity", queue_capacity), ("num_threads", num_threads)):

@@ -38,15 +38,16 @@ def evaluate_new_checkpoints(
         Whether the last checkpoint was evaluated; False after `timeout` seconds without a new one.
 
     Raises:
-        CheckpointError: a checkpoint, or the folder's list of checkpoints, cannot be read.
+        CheckpointError: a checkpoint cannot be read, or the folder's list of checkpoints is damaged.
         StorageError: the folder's list cannot be read.
     """
     find_next = _find_newest if newest_only else _find_oldest
-    # Callers may pass shorter times than the usual interval between two looks, which then is the shortest of them.
+    # Look at the folder at least as often as the shortest time that the caller passes.
     poll_seconds = min(_POLL_SECONDS, timeout, throttle_secs or _POLL_SECONDS)
     waiting_text = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
     evaluated_paths: set[str] = set()
-    waiting_since, is_logged = time.monotonic(), False
+    waiting_since = time.monotonic()
+    is_logged = False
     while True:
         path = find_next(model_dir, evaluated_paths)
         if path is None:
@@ -59,17 +60,18 @@ def evaluate_new_checkpoints(
             continue
         # The newest one may be an older one again, if training begins again from there.
         evaluated_paths = {path} if newest_only else {*evaluated_paths, path}
-        started = time.monotonic()
+        start_time = time.monotonic()
         try:
             if evaluate(path):
                 return True
         except CheckpointError:
-            if _exists(path):
+            if _checkpoint_exists(path):
                 raise
             _log.info("%s was removed before it could be evaluated.", path)
         else:
-            time.sleep(max(0.0, started + throttle_secs - time.monotonic()))
-        waiting_since, is_logged = time.monotonic(), False
+            time.sleep(max(0.0, start_time + throttle_secs - time.monotonic()))
+        waiting_since = time.monotonic()
+        is_logged = False
 
 
 def _find_newest(model_dir: str, evaluated_paths: set[str]) -> str | None:
@@ -82,8 +84,8 @@ def _find_oldest(model_dir: str, evaluated_paths: set[str]) -> str | None:
     """Return the path of the oldest checkpoint that is not among `evaluated_paths`; None if there is none."""
     new_paths = (path for path in checkpoints.list_recorded(model_dir) if path not in evaluated_paths)
     # Training may have removed an old checkpoint by now.
-    return next((path for path in new_paths if _exists(path)), None)
+    return next((path for path in new_paths if _checkpoint_exists(path)), None)
 
 
-def _exists(path: str) -> bool:
+def _checkpoint_exists(path: str) -> bool:
     return bool(tf.io.gfile.exists(f"{path}.index"))

@@ -21,7 +21,7 @@ def check_tpu_compatibility(
     """List what a TPU would reject or run slowly, without using one.
 
     For each mode, the step of one of TPUConfig's num_shards cores (8 if it is None) is traced as on a TPU, every operation is
-    checked, and the step is compiled by XLA on this machine. No step runs, no data is read and nothing is written; a dataset is
+    checked, and the step is compiled with XLA on this machine. No step runs, no data is read and nothing is written; a dataset is
     made, but not iterated.
 
     With `tpu`, the step is traced for all devices of that slice, and libtpu, the TPU's own compiler, compiles a loop of steps
@@ -36,7 +36,7 @@ def check_tpu_compatibility(
         tpu_effort: "quick", or "full" for the program that a TPU would run, which may take many minutes to compile.
 
     Returns:
-        The findings, a list: each with its place, reason and fix; empty if a TPU would accept everything. With
+        The findings, a list, each with its location, reason and fix; empty if a TPU would accept everything. With
         eval_on_tpu=False, evaluation is not checked.
 
     Raises:

@@ -157,8 +157,10 @@ class TPUEstimator(BaseEstimator):
             batch_axis=check_batch_axis(batch_axis, config.tpu_config),
         )
         runtime = Runtime(user_model, lambda: topology or connect_tpu(config), warm_start)
-        evaluating = None if eval_on_tpu else runtime.clone_on(lambda: make_local_topology(num_replicas=None))
-        super().__init__(Engine(runtime, evaluating, rehearses=rehearse))
+        evaluating_runtime = None
+        if not eval_on_tpu:
+            evaluating_runtime = runtime.clone_on(lambda: make_local_topology(num_replicas=None))
+        super().__init__(Engine(runtime, evaluating_runtime, rehearses=rehearse))
 
     def rehearse(self, input_fns: Mapping[str, InputFunction], tpu: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of `check_tpu_compatibility`."""

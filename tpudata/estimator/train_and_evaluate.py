@@ -152,11 +152,13 @@ def train_and_evaluate(
         ("eval_spec", eval_spec, EvalSpec, "an EvalSpec"),
     ):
         require_type(f"train_and_evaluate({name}=...)", argument, isinstance(argument, expected_type), allowed)
-    engine, config, max_steps = get_engine(estimator), estimator.config, train_spec.max_steps
+    engine = get_engine(estimator)
+    config = estimator.config
+    max_steps = train_spec.max_steps
     if engine.rehearses:
-        modes = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
-        return engine.rehearse_call(modes, has_limit=max_steps is not None), []
-    topology = engine.training.topology
+        input_fns = {ModeKeys.TRAIN: train_spec.input_fn, ModeKeys.EVAL: eval_spec.input_fn}
+        return engine.rehearse_call(input_fns, has_limit=max_steps is not None), []
+    topology = engine.training_runtime.topology
     has_other_evaluator = "evaluator" in config.cluster_spec.jobs and config.task_type != "evaluator"
     # The chief and the workers of a cluster only train; the hosts of a TPU also evaluate.
     if not topology.is_tpu and (topology.peers.count > 1 or has_other_evaluator):
@@ -171,9 +173,9 @@ def train_and_evaluate(
     if config.task_type == "evaluator":
         evaluator.run()
         return evaluator.metrics, evaluator.exports
-    start = find_latest(estimator.model_dir)
-    if max_steps is not None and start is not None and start.read_step() >= max_steps:
-        _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start.prefix, max_steps)
+    start_checkpoint = find_latest(estimator.model_dir)
+    if max_steps is not None and start_checkpoint is not None and start_checkpoint.read_step() >= max_steps:
+        _log.info("Nothing to train or to evaluate: %s has reached max_steps=%d.", start_checkpoint.prefix, max_steps)
         return None, None
     engine.train(
         train_spec.input_fn,
@@ -183,7 +185,7 @@ def train_and_evaluate(
         saving_listeners=train_spec.saving_listeners,
         follower=evaluator,
     )
-    # Does nothing if training has called it, unless a hook's `end` has written another checkpoint since.
+    # Evaluates nothing if training has called it already, unless a hook's `end` has written another checkpoint since.
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 
@@ -209,18 +211,18 @@ class _Evaluator:
         self._spec = spec
         self._max_steps = max_steps
         # Start (time.monotonic) and path of the last evaluation.
-        self._last_start: float | None = None
+        self._last_start_time: float | None = None
         self._evaluated_path: str | None = None
 
     def after_save(self, checkpoint: Checkpoint) -> None:
         """Evaluate a checkpoint, unless the last evaluation began less than throttle_secs ago."""
-        if self._last_start is not None and time.monotonic() - self._last_start < self._spec.throttle_secs:
+        if self._last_start_time is not None and time.monotonic() - self._last_start_time < self._spec.throttle_secs:
             _log.info("%s is not evaluated: throttle_secs=%g.", checkpoint.prefix, self._spec.throttle_secs)
             return
         self._evaluate(checkpoint.prefix)
 
     def run(self) -> None:
-        """Evaluate the newest checkpoint of other processes again and again, until one has reached the last step."""
+        """Evaluate the newest checkpoint of other processes whenever there is a new one, until one has reached the last step."""
         spec = self._spec
         if spec.start_delay_secs:
             _log.info("Waiting %g s before the first evaluation.", spec.start_delay_secs)
@@ -237,14 +239,14 @@ class _Evaluator:
 
     def _evaluate(self, path: str) -> bool:
         """Evaluate and export a checkpoint; return whether it has reached the last step."""
-        self._last_start = time.monotonic()
+        self._last_start_time = time.monotonic()
         spec = self._spec
         events_dir = self._estimator.eval_dir(spec.name)
         metrics = self._engine.evaluate(spec.input_fn, spec.steps, spec.hooks, path, events_dir, shares_variables=True)
         self._evaluated_path = path
         self.metrics = metrics
         is_final = self._max_steps is not None and bool(metrics["global_step"] >= self._max_steps)
-        if not self._engine.training.peers.is_chief:
+        if not self._engine.training_runtime.peers.is_chief:
             self.exports = []
             return is_final
         exports_dir = tf.io.gfile.join(self._estimator.model_dir, "export")

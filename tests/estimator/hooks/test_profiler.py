@@ -23,7 +23,7 @@ def test_profiles_the_given_steps(
 ) -> None:
     estimator = make_estimator(tmp_path, iterations=iterations, profile_steps=steps)
     seen: list[int] = []
-    runtime = get_engine(estimator).training
+    runtime = get_engine(estimator).training_runtime
     step_of = runtime.get_step
 
     def noted(mode: str, spec: Any) -> Any:

@@ -28,6 +28,7 @@ class CheckpointNotFoundError(CheckpointError, tf.errors.NotFoundError):  # type
         tf.errors.NotFoundError.__init__(self, None, None, message)
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the arguments of this constructor; those of NotFoundError would not fit it."""
         return type(self), (self.message,)
 
 
@@ -59,11 +60,12 @@ class RehearsalError(TpudataError):
         self.findings = findings
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the arguments of this constructor; `args` lacks the findings."""
         return type(self), (*self.args, self.findings)
 
 
 class NonFiniteError(TpudataError, tf.compat.v1.train.NanLossDuringTrainingError):  # type: ignore[misc]
-    """The loss became NaN, or a variable NaN or infinite; the last checkpoint is from before.
+    """The loss became NaN, or a variable NaN or infinite; the last checkpoint was written before that.
 
     It is also a NanLossDuringTrainingError, which ported programs catch.
     """

@@ -81,7 +81,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
             export_saved_model. One of several must be named "serving_default". None for one signature with the predictions.
         scaffold_fn: function that returns a `tf.compat.v1.train.Scaffold` with the initial values of variables and the selection of
             the variables that checkpoints keep, or None. It is called once in each train, evaluate and predict.
-        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn runs on the host at each step, mostly to
+        host_call: (host_fn, tensors) as in eval_metrics, for train and evaluate. host_fn runs on the host at each step, usually to
             write summaries; all its operations with an effect run, whether it returns them or not.
         training_hooks, evaluation_hooks, prediction_hooks: `tf.compat.v1.train.SessionRunHook`s of a mode, which follow the
             hooks of the call.
@@ -205,7 +205,7 @@ def _check_host_function(field: str, function_name: str, pair: object, *, is_use
 
     Args:
         field: name of the field of TPUEstimatorSpec.
-        function_name: name of the function in its documentation.
+        function_name: "metric_fn" or "host_fn", for messages.
         pair: the field's value.
         is_used: whether the spec's mode uses the field; if not, its tensors need not be dense.
 

@@ -1,1 +1,1 @@
-"""Configuration: RunConfig, TPUConfig, the cluster of TF_CONFIG or Slurm, and the checks of an estimator's arguments."""
+"""Configuration: RunConfig, TPUConfig, the devices and session options in them, and checks of an estimator's arguments."""

@@ -74,7 +74,7 @@ def check_plain_config(config: RunConfig | None) -> RunConfig:
     """Check the config of an Estimator; return it, or the default.
 
     Raises:
-        ValueError: it has the wrong type, or names a TPU or several replicas.
+        ValueError: config has the wrong type, or names a TPU or several replicas.
     """
     run_config: RunConfig = RunConfig() if config is None else config
     is_config = isinstance(run_config, RunConfig)

@@ -32,7 +32,7 @@ DEFAULT = Default.DEFAULT
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Settings of a run: the place of its state, and the intervals at which it is written.
+    """Settings of a run: the folder of its checkpoints and summaries, and the intervals at which they are written.
 
     Attributes:
         tpu_config: a TPUConfig.
@@ -52,8 +52,8 @@ class RunConfig:
         keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
         keep_checkpoint_every_n_hours: interval in hours at which one more checkpoint is kept.
         log_step_count_steps: steps between log lines; None writes no log lines.
-        profile_steps: (first, last) training step, counted from 1, to write a profile of for TensorBoard to model_dir; loops end
-            before and after them. TensorFlow's RunConfig has no counterpart.
+        profile_steps: (first, last) training step, counted from 1, of a profile for TensorBoard, which is written to model_dir;
+            loops end before the first step and after the last one. TensorFlow's RunConfig has no counterpart.
         exit_on_sigterm: whether SIGTERM ends training with a checkpoint and the exit code 75, if the program has no handler for it;
             False leaves the signal to the program. TensorFlow's RunConfig has no counterpart.
         tf_config: the cluster and the task of this process, as a dict in the form of TF_CONFIG (`cluster_from_slurm()` returns
@@ -271,7 +271,7 @@ class RunConfig:
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """Index of this process among all of the cluster; None for an evaluator."""
+        """Index of this process among all processes of the cluster; None for an evaluator."""
         return self._task.global_id
 
     @property

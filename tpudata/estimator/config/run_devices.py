@@ -35,7 +35,7 @@ def connect_tpu(config: RunConfig) -> Topology:
     else:
         names = {"RunConfig(master=...)": config.master, "RunConfig(tpu_name=...)": config.tpu_name}
         require_own_tpu(names, config.tpu_name)
-    group = topology.find_tpu_group(get_task(config))
+    group = topology.find_tpu_group(get_task(config))  # None if this machine has the whole TPU.
     if group is not None:
         _require_separate_rows(config)
     return topology.connect_tpu(group, config.session_creation_timeout_secs)

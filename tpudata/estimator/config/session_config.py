@@ -119,14 +119,14 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
                 )
         elif field.name == "visible_device_list":
             # Without GPUs, any list is accepted, since there is nothing to select from.
-            gpu_numbers = [number.strip() for number in setting.split(",")]
-            if gpus and not all(number.isdigit() and int(number) < len(gpus) for number in gpu_numbers):
+            gpu_indices = [index.strip() for index in setting.split(",")]
+            if gpus and not all(index.isdigit() and int(index) < len(gpus) for index in gpu_indices):
                 raise ValueError(
                     f"RunConfig(session_config=...): gpu_options.visible_device_list={setting!r} names GPUs that do not exist "
                     f"(there are {len(gpus)})."
                 )
             if gpus:
-                visible_gpus = [gpus[int(number)] for number in gpu_numbers]
+                visible_gpus = [gpus[int(index)] for index in gpu_indices]
                 _apply_before_start(
                     "gpu_options.visible_device_list",
                     functools.partial(tf.config.set_visible_devices, visible_gpus, "GPU"),
@@ -167,14 +167,18 @@ def _read_rewrite_options(options: Message) -> dict[str, bool | int]:
     return options_by_name
 
 
-def _apply_before_start(setting: str, apply: Callable[[], object]) -> None:
-    """Call `apply`, which applies `setting`.
+def _apply_before_start(setting: str, apply_setting: Callable[[], object]) -> None:
+    """Call `apply_setting`, which fails once TensorFlow's devices have started.
+
+    Args:
+        setting: the setting, such as "device_count['GPU']=1", for the message.
+        apply_setting: function that applies the setting.
 
     Raises:
         ValueError: TensorFlow's devices have started, so that the setting comes too late.
     """
     try:
-        apply()
+        apply_setting()
     except RuntimeError as error:
         raise ValueError(
             f"RunConfig(session_config=...): {setting} comes too late: TensorFlow has already started its devices. Make the "

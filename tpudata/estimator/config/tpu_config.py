@@ -102,9 +102,8 @@ class TPUConfig(NamedTupleMethods):
         is_finite = seconds is None or seconds < math.inf
         require("TPUConfig", "initial_infeed_sleep_secs", seconds, is_finite, "a finite number", ValueError)
         pipeline = self.per_host_input_for_training
-        if isinstance(
-            pipeline, bool
-        ):  # As in TensorFlow's TPUConfig: whether there is a call for each host, not for each replica.
+        # As in TensorFlow's TPUConfig, a bool says whether there is a call for each host, not for each replica.
+        if isinstance(pipeline, bool):
             pipeline = InputPipelineConfig.PER_HOST_V1 if pipeline else InputPipelineConfig.PER_SHARD_V1
         try:
             object.__setattr__(self, "per_host_input_for_training", InputPipelineConfig(pipeline))
@@ -113,10 +112,10 @@ class TPUConfig(NamedTupleMethods):
             raise ValueError(
                 f"TPUConfig(per_host_input_for_training=...) must be a bool or one of {allowed}, got {format_value(pipeline)}."
             ) from None
-        name, allowed = "eval_training_input_configuration", "PER_HOST_V1 or SLICED"
+        name = "eval_training_input_configuration"
         eval_pipeline = self.eval_training_input_configuration
         is_allowed = eval_pipeline in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.SLICED)
-        require("TPUConfig", name, eval_pipeline, is_allowed, allowed, ValueError)
+        require("TPUConfig", name, eval_pipeline, is_allowed, "PER_HOST_V1 or SLICED", ValueError)
         object.__setattr__(self, name, InputPipelineConfig(eval_pipeline))
 
     def check_for_tpu(self) -> None:
@@ -139,8 +138,8 @@ class TPUConfig(NamedTupleMethods):
             ("experimental_feed_hook", self.experimental_feed_hook is None, "there is no infeed. Omit it"),
             ("num_replicas", self.num_replicas is None, "a TPU's replicas are its cores. Pass num_shards"),
         )
-        for name, fits, reason in checks:
-            if not fits:
+        for name, is_supported, reason in checks:
+            if not is_supported:
                 raise ValueError(
                     f"TPUConfig({name}={getattr(self, name)!r}) is not supported with use_tpu=True: {reason}."
                 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tpudata")
 _COMPARE_FN_ARGUMENTS = {"best_eval_result", "current_eval_result"}
-# Exports are named by the seconds since 1970, which have 10 digits; other folders are not exports.
+# Exports are named after the seconds since 1970, which have 10 digits; other folders are not exports.
 _STAMP_LENGTH = 10
 
 ReceiverFn = Callable[[], ServingInputReceiver]

@@ -99,11 +99,12 @@ def _open_checkpoint(runtime: Runtime, checkpoint_path: str | None) -> Checkpoin
 def _choose_folders(base: str) -> tuple[str, str]:
     """Return the folder of a new export and the temporary folder to write it in.
 
-    They are named by the seconds since 1970, or the next number whose folders do not exist.
+    They are named after the seconds since 1970, or after the next number whose folders do not exist.
     """
     stamp = int(time.time())
     while True:
-        target, temporary = (tf.io.gfile.join(base, name) for name in (str(stamp), f"temp-{stamp}"))
+        target = tf.io.gfile.join(base, str(stamp))
+        temporary = tf.io.gfile.join(base, f"temp-{stamp}")
         if not tf.io.gfile.exists(target) and not tf.io.gfile.exists(temporary):
             return target, temporary
         stamp += 1
@@ -128,10 +129,9 @@ def _build_graph(
             f"{type(receiver).__name__}."
         )
     params = {**copy.deepcopy(dict(runtime.user_model.params)), "use_tpu": False}  # Exports are for CPUs and GPUs.
-    # Without AutoGraph, as in training.
-    call = tf.autograph.experimental.do_not_convert(call_model_fn)
+    call_without_autograph = tf.autograph.experimental.do_not_convert(call_model_fn)
     with fresh_keras_state(seed):
-        spec = call(
+        spec = call_without_autograph(  # As in training.
             runtime.user_model.model_fn,
             receiver.features,
             labels=None,
@@ -154,8 +154,9 @@ def _make_signatures(receiver: ServingInputReceiver, spec: ModelSpec) -> dict[st
     candidates = {name: (receiver.receiver_tensors, output) for name, output in outputs.items()}
     for prefix, tensors in (receiver.receiver_tensors_alternatives or {}).items():
         candidates |= {f"{prefix}:{name}": (tensors, output) for name, output in outputs.items()}
-    signatures, omissions = {}, []  # `omissions` are names of omitted signatures with the reason of each.
-    # Each set of inputs that a NamedReceiver has in addition serves the default output alone.
+    signatures = {}
+    omissions = []  # "NAME: REASON" of each omitted signature.
+    # Each additional set of inputs of a NamedReceiver serves only the default output.
     named_tensors = receiver.named_receiver_tensors if isinstance(receiver, NamedReceiver) else {}
     for name, tensors in named_tensors.items():
         if DEFAULT_SIGNATURE in outputs:
@@ -192,8 +193,8 @@ def _check_inputs_suffice(signature: SignatureDef, inputs: Mapping[str, Tensors]
 
 def _find_needed(output_names: Iterable[str], fed_names: Iterable[str] = ()) -> set[tf.Operation]:
     """Return the default graph's operations that the tensors named `output_names` depend on, up to the fed tensors."""
-    graph, fed_names = v1.get_default_graph(), frozenset(fed_names)
-    tensors = map(graph.get_tensor_by_name, output_names)
+    fed_names = frozenset(fed_names)
+    tensors = map(v1.get_default_graph().get_tensor_by_name, output_names)
     return find_needed_operations((tensor.op for tensor in tensors if tensor.name not in fed_names), fed_names)
 
 

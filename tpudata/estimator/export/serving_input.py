@@ -22,7 +22,7 @@ class ServingInputReceiver:
             Each has separate signatures, named "alternative:output".
 
     Raises:
-        ValueError: a value is not a tensor, or a name is not a string.
+        ValueError: a value is not a tensor, or a name is not a string; names of features may also be ints.
     """
 
     features: Tensors
@@ -54,7 +54,8 @@ class TensorServingInputReceiver(ServingInputReceiver):
 
     def __post_init__(self) -> None:
         tensor = self.features
-        label, fix = "TensorServingInputReceiver(features=...)", "Use ServingInputReceiver for a dict of features."
+        label = "TensorServingInputReceiver(features=...)"
+        fix = "Use ServingInputReceiver for a dict of features."
         require_type(label, tensor, isinstance(tensor, _TENSORS), "a tensor", ValueError, fix)
         super().__post_init__()
         # The base class has put the tensor into a dict.

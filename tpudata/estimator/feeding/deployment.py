@@ -57,7 +57,7 @@ class TPUContext:
         self._call = call
 
     def __deepcopy__(self, memo: object) -> "TPUContext":
-        return self  # Programs copy their params.
+        return self  # Programs copy their params, and devices cannot be copied.
 
     @property
     def num_hosts(self) -> int:
@@ -84,7 +84,7 @@ class TPUContext:
         return self._require_call("current_host").host_index
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Return the host's device, this call's number, the number of calls, and the number of replicas that the call feeds.
+        """Return the host's device, this call's index, the number of calls, and the number of replicas that the call feeds.
 
         Raises:
             RuntimeError: it is called in model_fn, which is traced for all hosts.
@@ -113,9 +113,10 @@ def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int
 
     Raises:
         BatchSizeError: the size is None; or it is not a multiple of the number of replicas, and not all of them get the whole
-            batch (BROADCAST).
+            batch, as they do with BROADCAST.
     """
-    num_replicas, name = topology.num_replicas, BATCH_SIZE_NAMES[mode]
+    num_replicas = topology.num_replicas
+    name = BATCH_SIZE_NAMES[mode]
     if size is None:
         raise BatchSizeError(
             f"TPUEstimator({name}=None): {num_replicas} replicas need a batch size (got None, expected a multiple of "

@@ -57,7 +57,7 @@ def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) 
         )
 
     def generate_batches() -> Iterator[tuple[Array, ...]]:
-        """Run the graph in a session until an OutOfRangeError."""
+        """Yield the tensors of one batch after the other, from a session that runs until an OutOfRangeError."""
         session = graph.open_session()
         coordinator = tf.train.Coordinator()
         threads: list[threading.Thread] = []

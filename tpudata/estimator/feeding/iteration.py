@@ -27,7 +27,7 @@ class Iteration:
     """The elements of a dataset, one after the other.
 
     Attributes:
-        spec: type of the iterator.
+        spec: `tf.TypeSpec` of the iterator.
         is_endless: whether the data is known to repeat without end.
 
     Args:
@@ -48,7 +48,7 @@ class Iteration:
         thread = threading.Thread(target=_delete_when_closed, args=arguments, name="tpudata-iteration-end", daemon=True)
         thread.start()
         # Called after the thread has ended, or before the interpreter ends.
-        weakref.finalize(thread, _wait_for_deletion, self._closed, deleted)
+        weakref.finalize(thread, _close_and_wait, self._closed, deleted)
         # Closes an iteration that is dropped without close().
         weakref.finalize(self, self._closed.set)
 
@@ -79,7 +79,7 @@ def _delete_when_closed(references: dict[str, object], closed: threading.Event, 
     deleted.set()
 
 
-def _wait_for_deletion(closed: threading.Event, deleted: threading.Event) -> None:
+def _close_and_wait(closed: threading.Event, deleted: threading.Event) -> None:
     """Close an iteration and wait until its iterator is deleted, at most two seconds."""
     closed.set()
     deleted.wait(_WAIT_SECONDS_AT_EXIT)

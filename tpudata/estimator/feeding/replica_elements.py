@@ -50,17 +50,19 @@ class ReplicaElements:
             self._check_static_shapes(dataset)
         return dataset
 
-    def make_worker_dataset(self, num_workers: int, worker: int) -> tf.data.Dataset:
+    def make_worker_dataset(self, num_workers: int, worker_index: int) -> tf.data.Dataset:
         """Return a dataset of the elements of the replicas that one input worker feeds, in turn.
 
         Args:
             num_workers: number of input workers, each of which feeds the same number of replicas.
-            worker: index of the worker, from 0.
+            worker_index: index of the worker, from 0.
         """
         deployment = self._deployment
         replicas_per_worker = deployment.topology.num_replicas // num_workers
-        worker_first, worker_stop = worker * replicas_per_worker, (worker + 1) * replicas_per_worker
-        # By call: its dataset, and the number of elements that it yields for each step.
+        # The worker feeds the replicas from `worker_first` up to `worker_stop`.
+        worker_first = worker_index * replicas_per_worker
+        worker_stop = worker_first + replicas_per_worker
+        # For each call that feeds some of them: its dataset, and the number of elements that it yields for each step.
         datasets, element_counts = [], []
         call_first = 0  # Index of the first replica that the call feeds.
         for call in deployment.list_calls():
@@ -100,15 +102,17 @@ class ReplicaElements:
 
     def _list_element_axes(self, element_spec: Specs) -> list[int]:
         """Return the axis of the rows for each tensor of an element; in prediction, of (features, mask of the real rows)."""
-        count = len(tf.nest.flatten(element_spec))
+        num_tensors = len(tf.nest.flatten(element_spec))
         if self._batch_axis is None:
-            return [0] * count
+            return [0] * num_tensors
         axes = list(self._batch_axis)
-        # The mask replaces the labels, and its axis is 0.
-        return [*axes[: count - 1], 0] if self._deployment.mode == ModeKeys.PREDICT else axes
+        if self._deployment.mode == ModeKeys.PREDICT:
+            # The mask, the last tensor, replaces the labels, and its axis is 0.
+            return [*axes[: num_tensors - 1], 0]
+        return axes
 
     def _check_static_shapes(self, dataset: tf.data.Dataset) -> None:
-        """Raise ValueError if a tensor has a dynamic shape, or not params["batch_size"] rows."""
+        """Raise ValueError if a tensor has a dynamic shape, or other than params["batch_size"] rows."""
         deployment = self._deployment
         size = deployment.batch_size
         if size is None:  # Each process has one replica, which takes the batches unsplit.
@@ -152,15 +156,16 @@ class ReplicaElements:
             )
         axes = self._list_element_axes(dataset.element_spec)
 
-        def split(*element: Tensors) -> Tensors:
+        def stack_shares(*element: Tensors) -> Tensors:
+            """Split an element into the replicas' elements, and stack those in `share` along a new first axis."""
             tensors = tf.nest.flatten(element)
-            parts = [
+            stacks = [
                 tf.stack(tf.split(tensor, num_replicas, axis)[share])
                 for tensor, axis in zip(tensors, axes, strict=True)
             ]
-            return repack_element(tf.nest.pack_sequence_as(element, parts))
+            return repack_element(tf.nest.pack_sequence_as(element, stacks))
 
-        return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        return dataset.map(stack_shares, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
     def _interleave_steps(self, datasets: list[tf.data.Dataset], element_counts: list[int]) -> tf.data.Dataset:
         """Interleave datasets, with `element_counts[i]` elements of `datasets[i]` in a step.
@@ -182,7 +187,7 @@ class ReplicaElements:
         """Interleave datasets and fill the last step with zeros; without weights, let an evaluation's incomplete last step fail.
 
         Args:
-            datasets: datasets that end.
+            datasets: the datasets, at least one of which ends.
             choice: endless dataset of the index of each element's dataset.
             step_size: number of elements in a step.
         """
@@ -191,12 +196,13 @@ class ReplicaElements:
         padded = [mark_elements(dataset) for dataset in datasets]
         steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(step_size, drop_remainder=True)
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
-        if can_fill(self._deployment.mode, spec):
-            return steps.map(lambda element, _: element).unbatch()
+        if can_fill_with_zeros(self._deployment.mode, spec):
+            return steps.map(lambda step_elements, _: step_elements).unbatch()
 
-        def reject_padding(element: Tensors, is_real: tf.Tensor) -> Tensors:
+        def reject_padding(step_elements: Tensors, is_real: tf.Tensor) -> Tensors:
+            """Return the stacked elements of a step unchanged; reading them fails if one of them is padding."""
             with tf.control_dependencies([tf.debugging.assert_equal(is_real, True, ENDS_WITHIN_STEP)]):
-                return tf.nest.map_structure(tf.identity, element)
+                return tf.nest.map_structure(tf.identity, step_elements)
 
         return steps.map(reject_padding).unbatch()
 
@@ -205,7 +211,7 @@ def _is_endless(dataset: tf.data.Dataset) -> bool:
     return bool(dataset.cardinality() == tf.data.INFINITE_CARDINALITY)
 
 
-def can_fill(mode: str, element_spec: Specs) -> bool:
+def can_fill_with_zeros(mode: str, element_spec: Specs) -> bool:
     """Return whether replicas without data may get zeros: predictions drop these rows, and weights of 0 exclude them."""
     return mode == ModeKeys.PREDICT or find_row_weights(split_element(element_spec)[0]) is not None
 
@@ -214,4 +220,4 @@ def choose_short_data(mode: str, element_spec: Specs) -> ShortData:
     """Return how a step treats a process whose data ends before the data of other processes."""
     if mode == ModeKeys.TRAIN:
         return ShortData.STOP
-    return ShortData.FILL if can_fill(mode, element_spec) else ShortData.REJECT
+    return ShortData.FILL if can_fill_with_zeros(mode, element_spec) else ShortData.REJECT

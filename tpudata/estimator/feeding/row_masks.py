@@ -42,22 +42,24 @@ def add_row_masks(
         ValueError: no feature has a batch dimension.
     """
 
-    def prepare(*parts: Tensors) -> tuple[Tensors, tf.Tensor]:
-        features = parts[0]
+    def prepare(features: Tensors, *_labels: Tensors) -> tuple[Tensors, tf.Tensor]:
+        """Return the padded features of a batch, and its mask."""
         tensors = tf.nest.flatten(features)
         # `axes` may be longer: it ends with the labels' axes, which `map` skips.
         leaves = list(map(_Leaf, tensors, list_roles(features), axes or [0] * len(tensors)))
-        dense = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
+        dense_leaves = [leaf for leaf in leaves if leaf.role == "dense" and leaf.tensor.shape.rank]
         sparse_shapes = [leaf.tensor for leaf in leaves if leaf.role == "dense_shape"]
-        if dense:
-            num_rows = tf.shape(dense[0].tensor)[dense[0].axis]
+        if dense_leaves:
+            num_rows = tf.shape(dense_leaves[0].tensor)[dense_leaves[0].axis]
         elif sparse_shapes:
             num_rows = tf.cast(sparse_shapes[0][0], tf.int32)
         else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
         size = num_rows  # Number of rows of the batch that is returned.
         # Dense batches whose size is static are never short.
-        if batch_size is not None and (sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense)):
+        if batch_size is not None and (
+            sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense_leaves)
+        ):
             message = f"predict: a batch of input_fn has more rows than predict_batch_size={batch_size}"
             with tf.control_dependencies([tf.debugging.assert_less_equal(num_rows, batch_size, message)]):
                 num_missing = batch_size - num_rows

@@ -32,7 +32,7 @@ def check_model_fn(model_fn: ModelFunction) -> None:
 
     Raises:
         ModelFnTypeError: model_fn is not callable.
-        ModelFnValueError: it has no argument `features`, or an unknown one without a default.
+        ModelFnValueError: it has no argument `features`, or it has an unknown argument without a default.
     """
     require_type("model_fn", model_fn, callable(model_fn), "callable", ModelFnTypeError)
     names = _list_argument_names(model_fn)
@@ -114,6 +114,8 @@ def call_input_fn(
     arguments = {"config": config, "mode": mode, "input_context": input_context, "start_step": start_step}
 
     def call() -> tf.data.Dataset | Tensors:
+        """Call input_fn with the arguments that it names."""
+        # A new copy of params for each call, since an input_fn that only works in a graph is called twice.
         all_arguments = {**arguments, "params": dict(params)}
         return input_fn(**{name: value for name, value in all_arguments.items() if name in names})
 
@@ -135,7 +137,7 @@ def call_input_fn(
 
 
 def _check_element(element_spec: Specs, *, takes_sparse: bool) -> None:
-    """Raise an error if the estimator does not take a tensor of an element, whose sparse tensors are split into parts.
+    """Raise an error if the estimator does not accept an element; its sparse tensors must have been split into parts.
 
     Raises:
         TypeError: a tensor is ragged, or sparse without `takes_sparse`.
@@ -186,10 +188,10 @@ def split_element(element: Tensors) -> tuple[Tensors, Tensors]:
 
 
 def check_for_devices(element_spec: Specs) -> None:
-    """Raise ValueError if devices cannot take a tensor of an element.
+    """Raise ValueError if devices cannot take an element.
 
     Raises:
-        ValueError: a tensor is not dense, is neither numeric nor bool, or has a dynamic shape.
+        ValueError: a tensor of the element is not dense, is neither numeric nor bool, or has a dynamic shape.
     """
     for path, spec in list_leaves(split_element(element_spec)):
         if spec.is_compatible_with(None):  # The spec of None; TensorFlow 2.20 has no tf.NoneTensorSpec to compare with.
@@ -227,6 +229,7 @@ def list_leaves(element: tuple[Tensors, Tensors]) -> list[tuple[str, Any]]:
     leaves: list[tuple[str, Any]] = []
 
     def walk(path: str, node: object) -> None:
+        """Add the leaves of a node to `leaves`; `path` is the node's."""
         if are_sparse_parts(node):
             leaves.append((path, node))
         elif isinstance(node, Mapping):

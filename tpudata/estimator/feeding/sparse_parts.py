@@ -1,6 +1,6 @@
 """Sparse features and labels, which are passed from input_fn to model_fn as their three dense tensors.
 
-Everything in between, such as placeholders, loops and hooks, handles dense tensors alone.
+Everything in between, such as placeholders, loops and hooks, only handles dense tensors.
 """
 
 import collections
@@ -72,9 +72,12 @@ def list_roles(structure: Tensors) -> list[str]:
 
     The fields are "indices", "values" and "dense_shape".
     """
-    roles: list[str] = tf.nest.flatten(
-        _map_structure(structure, lambda parts: type(parts)(*_Parts._fields), lambda _: "dense")
-    )
+
+    def name_fields(parts: _Parts) -> _Parts:
+        """Return parts whose tensors are replaced by the names of their fields."""
+        return type(parts)(*_Parts._fields)
+
+    roles: list[str] = tf.nest.flatten(_map_structure(structure, name_fields, lambda _: "dense"))
     return roles
 
 

@@ -1,1 +1,1 @@
-"""Values of the scratch graph, computed on real data and variables."""
+"""Values that hooks and summaries fetch from the scratch graph, computed on real data and variables."""

@@ -15,8 +15,15 @@ from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.tensor_types import GraphElement
 
-_SUMMARIES = ("ScalarSummary", "HistogramSummary", "ImageSummary", "AudioSummary", "TensorSummary", "TensorSummaryV2")
-_HANDLES = (tf.resource, tf.variant)
+_SUMMARY_TYPES = (
+    "ScalarSummary",
+    "HistogramSummary",
+    "ImageSummary",
+    "AudioSummary",
+    "TensorSummary",
+    "TensorSummaryV2",
+)
+_HANDLE_DTYPES = (tf.resource, tf.variant)
 
 
 class When(enum.Enum):
@@ -67,7 +74,7 @@ class Timing:
         input_times = {self._times.get(tensor.op.name, When.STEP) for tensor in operation.inputs}
         if operation.type == "NoOp":  # Made by tf.group, which runs its control inputs.
             input_times |= {self._times.get(control.name, When.STEP) for control in operation.control_inputs}
-        # The compiled step contains model_fn's operations alone, so the host runs the operations that hooks have added.
+        # The compiled step contains only model_fn's operations, so the host runs the operations that hooks have added.
         if not self.is_made_by_model_fn(operation) or self._runs_on_host(operation) or When.AFTER in input_times:
             return When.AFTER if input_times & {When.STEP, When.AFTER} else When.BEFORE
         if When.STEP in input_times or operation.type == "Placeholder":
@@ -83,7 +90,7 @@ class Timing:
 
     def _runs_on_host(self, operation: tf.Operation) -> bool:
         """Return whether the host runs an operation of model_fn, rather than the step."""
-        if operation.type in _SUMMARIES or operation.name in self._summary_write_names:
+        if operation.type in _SUMMARY_TYPES or operation.name in self._summary_write_names:
             return True
         # Devices have no strings.
         return self.is_on_devices and any(
@@ -139,7 +146,7 @@ def plan_fetches(
             if tensor.name in fed_names:
                 continue
             # Handles cannot be passed as values, and constants need not be.
-            if when is When.AFTER or tensor.dtype in _HANDLES or tensor.op.type == "Const":
+            if when is When.AFTER or tensor.dtype in _HANDLE_DTYPES or tensor.op.type == "Const":
                 yield tensor.op
             else:
                 tensors[when][tensor.name] = tensor

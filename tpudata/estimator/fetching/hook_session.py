@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import Timing, When
 from tpudata.estimator.fetching.fetches import Fetch, Fetches
-from tpudata.estimator.fetching.replay import Replay
+from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.graph.input_graph import find_input_graph
 from tpudata.estimator.state.blueprint import Blueprint, VariableInfo, record_variables
 from tpudata.estimator.state.host_copies import HostCopies
@@ -218,7 +218,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """
         if not tensors and not operations:
             return []
-        # Compiled at the first call for these names; hooks mostly fetch the same tensors at each step.
+        # Compiled at the first call for these names; hooks usually fetch the same tensors at each step.
         key = tuple(element.name for element in [*tensors, *operations]), tuple(feeds), when
         if key not in self._computations:
             reads = None if operations or feeds else self._make_plain_reads(tensors)
@@ -238,8 +238,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         return has_written
 
     def _make_plain_reads(self, tensors: Sequence[tf.Tensor]) -> _Computation | None:
-        """Return a fast computation if all `tensors` are plain reads of variables, such as the global step; otherwise None."""
-        handles = {info.handle_name: info.name for info in self._blueprint.variables}
+        """Return a fast computation if all `tensors` are plain reads of variables, such as of the global step; otherwise None."""
+        # Names of variables by the names of their handles.
+        names_by_handle = {info.handle_name: info.name for info in self._blueprint.variables}
         step_reads = {tensor.name for tensor in self._graph.get_collection(_GLOBAL_STEP_READ)}
         names = []
         for tensor in tensors:
@@ -248,9 +249,9 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             elif (
                 tensor.op.type == "ReadVariableOp"
                 and not tensor.op.control_inputs
-                and tensor.op.inputs[0].name in handles
+                and tensor.op.inputs[0].name in names_by_handle
             ):
-                names.append(handles[tensor.op.inputs[0].name])
+                names.append(names_by_handle[tensor.op.inputs[0].name])
             else:
                 return None
         variables = [self._variables[name] for name in names]
@@ -293,8 +294,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._check_independent_of_batch(replay, {*fed_names})
 
         def compute(*values: tf.Tensor) -> Tensors:
-            graph = tf.compat.v1.get_default_graph()
-            return replay((), lambda name: graph.capture(self._variables[name].handle), values)
+            return replay((), make_handle_getter(self._variables), values)
 
         # Values of several replicas have more rows than the traced replica's.
         shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
@@ -303,17 +303,17 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
             concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
 
         def run(*values: Array) -> Tensors:
-            # Hooks fetch at every step, so the lookup of a trace would cost too much.
+            # Hooks fetch at every step, so a tf.function's lookup of its trace would cost too much.
             return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
 
         return _Computation(run, uses=replay.uses, writes=replay.writes)
 
     def _check_independent_of_batch(self, replay: Replay, fed_names: set[str]) -> None:
         """Raise ModelFnValueError if the replay needs a tensor of the batch that is not fed."""
-        inputs = {placeholder.name for placeholder in self._blueprint.placeholders}
+        batch_names = {placeholder.name for placeholder in self._blueprint.placeholders}
         for operation in replay.operations:
             for tensor in [*operation.inputs, *operation.outputs]:
-                if tensor.name in inputs and tensor.name not in fed_names:
+                if tensor.name in batch_names and tensor.name not in fed_names:
                     raise ModelFnValueError(
                         f"session.run: {operation.name!r} depends on the batch, which does not exist between two steps. Fetch it "
                         "with the step: return SessionRunArgs(tensor) from before_run, and read its value from after_run's "

@@ -53,21 +53,25 @@ class Replay:
         self._updates = list(updates)
         self._cuts = list(cuts)
         self._placeholders = blueprint.placeholders
-        handles = {info.handle_name: info.name for info in blueprint.variables}
-        # Tensors that each call feeds; the search for needed operations stops at them.
-        inputs = {*handles, *(tensor.name for tensor in [*self._placeholders, *self._cuts])}
-        roots = [tensor.op for tensor in self._tensors if tensor.name not in inputs] + self._updates
-        needed_operations = find_needed_operations(roots, inputs, waits_for)
+        # Names of variables by the names of their handles in the scratch graph.
+        names_by_handle = {info.handle_name: info.name for info in blueprint.variables}
+        # Names of tensors that each call feeds; the search for needed operations stops at them.
+        input_names = {*names_by_handle, *(tensor.name for tensor in [*self._placeholders, *self._cuts])}
+        roots = [tensor.op for tensor in self._tensors if tensor.name not in input_names] + self._updates
+        needed_operations = find_needed_operations(roots, input_names, waits_for)
         self.operations = frozenset(needed_operations)
         effects = [operation for operation in needed_operations if is_effect(operation)]
         self.writes = frozenset(
-            handles[tensor.name] for operation in effects for tensor in operation.inputs if tensor.name in handles
+            names_by_handle[tensor.name]
+            for operation in effects
+            for tensor in operation.inputs
+            if tensor.name in names_by_handle
         )
         self._graph_def = rewrite(_copy_subgraph(blueprint, needed_operations))
         # The rewritten graph may need fewer or other inputs than the operations.
-        self._fed_names = list_input_tensor_names(self._graph_def) & inputs
-        self._handles = {handle: name for handle, name in handles.items() if handle in self._fed_names}
-        self.uses = frozenset(self._handles.values())
+        self._fed_names = list_input_tensor_names(self._graph_def) & input_names
+        self._names_by_handle = {handle: name for handle, name in names_by_handle.items() if handle in self._fed_names}
+        self.uses = frozenset(self._names_by_handle.values())
 
     def __call__(
         self, arguments: Iterable[Tensors], find_handle: Callable[[str], tf.Tensor], values: Sequence[tf.Tensor] = ()
@@ -91,8 +95,8 @@ class Replay:
             placeholder.name: tf.convert_to_tensor(tensor)
             for placeholder, tensor in zip(self._placeholders, inputs, strict=False)
         }
-        feeds |= {handle: find_handle(name) for handle, name in self._handles.items()}
-        # `copy_graph` takes tensors of the current graph alone; tf.identity captures one from outside of a condition's branch.
+        feeds |= {handle: find_handle(name) for handle, name in self._names_by_handle.items()}
+        # `copy_graph` only takes tensors of the current graph; tf.identity captures one from outside of a condition's branch.
         feeds |= {cut.name: tf.identity(tensor) for cut, tensor in zip(self._cuts, values, strict=True)}
         missing = self._fed_names - feeds.keys()
         if missing:

@@ -1,1 +1,1 @@
-"""A model_fn's scratch graph, and Keras' marks on it."""
+"""Graphs of input_fns that return tensors, and tf.functions of nested arguments."""

@@ -1,1 +1,1 @@
-"""Hooks, summaries and savers of a training."""
+"""Hooks of a run, and its summaries, profiles and scaffold."""

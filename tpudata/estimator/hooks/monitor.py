@@ -13,8 +13,8 @@ from tpudata.estimator.hooks.profiler import ProfilerHook
 from tpudata.tensor_types import Array, GraphElement, Tensors
 
 _train = tf.compat.v1.train
-# Errors by which a hook ends a run, as in a MonitoredSession, for example because its generator of feeds has ended.
-_ENDS = (StopIteration, tf.errors.OutOfRangeError)
+# Errors with which a hook ends a run, as in a MonitoredSession, for example because its generator of feeds has ended.
+_END_ERRORS = (StopIteration, tf.errors.OutOfRangeError)
 
 
 class Request:
@@ -73,6 +73,11 @@ def get_tensor_names(elements: Iterable[GraphElement]) -> set[str]:
 class Monitor:
     """The hooks of one run.
 
+    Attributes:
+        hooks: the hooks, in order, with a ProfilerHook of this package in place of each of TensorFlow's.
+        should_stop: whether a hook has ended the run.
+        model_feeds: values that hooks feed to the next step, by name of model_fn's placeholder.
+
     Args:
         session: session for the hooks.
         hooks: the hooks, in order.
@@ -90,7 +95,6 @@ class Monitor:
             if isinstance(hook, ProfilerHook):
                 hook.on_devices = session.is_on_devices
         self.should_stop = False
-        # Values that hooks feed to the next step, by name of model_fn's placeholder.
         self.model_feeds: dict[str, Array] = {}
         self._feeds_model = feeds_model
         self._session = session
@@ -125,8 +129,9 @@ class Monitor:
         """
         try:
             return self._request_fetches()
-        except _ENDS:
-            self._request, self.should_stop = None, True  # No values for `after_run`.
+        except _END_ERRORS:
+            self._request = None  # There are no values for `after_run`.
+            self.should_stop = True
             return ()
 
     def _request_fetches(self) -> tuple[GraphElement, ...]:
@@ -148,7 +153,7 @@ class Monitor:
                 if arguments is not None:
                     self._add_arguments(index, hook, arguments, feeds)
         elements = [element for fetches in self._hook_fetches.values() for element in fetches.elements]
-        # Plans are kept, since hooks mostly fetch the same values from each step.
+        # Plans are kept, since hooks usually fetch the same values from each step.
         fed_names = frozenset(feeds)
         plan_key = tuple(element.name for element in elements), fed_names
         if plan_key not in self._plans:
@@ -201,7 +206,7 @@ class Monitor:
         """Return a hook's fetches, cached if they are a single tensor."""
         if not isinstance(structure, tf.Tensor):
             return Fetches(self._session.find_element, structure)
-        # Most hooks fetch the same tensor at each step. Keeping it in the cache keeps its id unique.
+        # Most hooks fetch the same tensor at each step. The cache keeps the tensor alive, so its id stays unique.
         if id(structure) not in self._tensor_fetches:
             self._tensor_fetches[id(structure)] = structure, Fetches(self._session.find_element, structure)
         _, fetches = self._tensor_fetches[id(structure)]
@@ -225,7 +230,7 @@ class Monitor:
                     hook.after_run(
                         self._context, _train.SessionRunValues(results=hook_results, options=None, run_metadata=None)
                     )
-        except _ENDS:
+        except _END_ERRORS:
             self.should_stop = True
         self.should_stop |= self._context.stop_requested
 
@@ -245,7 +250,7 @@ def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tup
     """Return the training's hooks that run in processes other than the chief, without hooks that write files.
 
     Args:
-        spec: the spec, whose training_chief_hooks run in the chief alone.
+        spec: the spec, whose training_chief_hooks run only in the chief.
         hooks: the hooks, as `list_training_hooks` returns them.
     """
     file_writers = (
@@ -259,4 +264,5 @@ def select_worker_hooks(spec: ModelSpec, hooks: Sequence[SessionRunHook]) -> tup
 
 
 def _get_chief_hooks(spec: ModelSpec) -> Sequence[SessionRunHook]:
+    """Return the training_chief_hooks of a spec; () for a TPUEstimatorSpec, which has none."""
     return (spec.training_chief_hooks or ()) if isinstance(spec, EstimatorSpec) else ()

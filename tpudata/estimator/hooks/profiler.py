@@ -1,4 +1,4 @@
-"""Profiles of steps for TensorBoard, by the profilers of TensorFlow 2 and jax, and a hook that makes them."""
+"""Profiles of steps for TensorBoard, made with the profilers of TensorFlow 2 and jax, and a hook that makes them."""
 
 import logging
 from collections.abc import Callable

@@ -46,7 +46,8 @@ def build_scaffold(spec: ModelSpec) -> tf.compat.v1.train.Scaffold:
         scaffold = spec.scaffold_fn()
     if scaffold is None:
         return _Scaffold()
-    label, is_scaffold = f"{type(spec).__name__}: the scaffold", isinstance(scaffold, _Scaffold)
+    label = f"{type(spec).__name__}: the scaffold"
+    is_scaffold = isinstance(scaffold, _Scaffold)
     require_type(label, scaffold, is_scaffold, "a tf.compat.v1.train.Scaffold", ModelFnTypeError)
     if scaffold.saver is not None:
         if not isinstance(scaffold.saver, tf.compat.v1.train.Saver):
@@ -120,7 +121,7 @@ class ScaffoldLoader:
         self._run_source: object = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
-        """Load a checkpoint into the variables, by the scaffold's saver if it has one; None loads the initial values.
+        """Load a checkpoint into the variables, with the scaffold's saver if it has one; None loads the initial values.
 
         Raises:
             CheckpointError: the checkpoint cannot be restored.
@@ -147,7 +148,7 @@ class ScaffoldLoader:
             self._set_run_source()
 
     def note_writes(self) -> None:
-        """Record it if a step or a hook has assigned to the variables, so that `reload` does not overwrite these values."""
+        """Remember whether a step or a hook has assigned to the variables, so that `reload` keeps these values."""
         if self._step.writes_saved_variables or self._session.pop_has_written():
             self._set_run_source()
 

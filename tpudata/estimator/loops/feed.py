@@ -23,8 +23,8 @@ class Feed:
     Attributes:
         element_spec: spec of one replica's element.
         is_endless: whether the data of this process repeats without end.
-        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements. Only
-            iterations of devices, which read ahead, heed the number.
+        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements. A
+            StackIteration, which reads ahead, reads no further than that; an Iteration ignores the number.
     """
 
     element_spec: Specs
@@ -62,7 +62,8 @@ def make_feed(call_input_fn: CallInputFn, deployment: Deployment, batch_axis: Se
         dataset,
         make_mesh(topology.devices),
         topology.num_local_replicas,
-        deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
+        # Only training runs several steps in one call.
+        capacity=deployment.config.steps_of_a_loop if deployment.mode == ModeKeys.TRAIN else 1,
         is_endless=not has_end,
         peers=peers,
         short_data=choose_short_data(deployment.mode, dataset.element_spec),

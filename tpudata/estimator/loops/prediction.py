@@ -73,26 +73,26 @@ def predict(
             monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(fetches)})
             batch = {key: predictions[key] for key in keys} if keys is not None else predictions
             is_real = step.read_rows(mask)
-            _check_rows(batch, len(is_real))
+            _check_num_rows(batch, len(is_real))
             batch = tf.nest.map_structure(lambda array, is_real=is_real: array[is_real], batch)
             if not yield_single_examples:
                 yield batch
                 continue
-            for row in range(int(is_real.sum())):
-                yield tf.nest.map_structure(lambda array, row=row: array[row], batch)
+            for row_index in range(int(is_real.sum())):
+                yield tf.nest.map_structure(lambda array, row_index=row_index: array[row_index], batch)
     if not num_batches and not monitor.should_stop:
         _log.warning("predict: the input has no batch: there are no predictions. Check input_fn.")
     monitor.end()
     loader.note_writes()
 
 
-def _check_rows(predictions: Arrays, count: int) -> None:
-    """Raise ModelFnValueError if a prediction does not have `count` rows."""
+def _check_num_rows(predictions: Arrays, num_rows: int) -> None:
+    """Raise ModelFnValueError if a prediction does not have `num_rows` rows."""
     for path, array in list_leaves((predictions, None)):  # The function takes (features, labels).
-        if np.ndim(array) == 0 or len(array) != count:
+        if np.ndim(array) == 0 or len(array) != num_rows:
             name = path.replace("features", "predictions", 1)  # Paths of `list_leaves` begin with "features".
             raise ModelFnValueError(
-                f"{name} has shape {np.shape(array)} (expected {count_text(count, 'row')}, as in the batch). Predict one for "
+                f"{name} has shape {np.shape(array)} (expected {count_text(num_rows, 'row')}, as in the batch). Predict one for "
                 "each row."
             )
 

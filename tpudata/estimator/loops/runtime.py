@@ -46,8 +46,8 @@ class Runtime:
 
     Attributes:
         user_model: functions and parameters of the user.
-        in_use: lock that training or an evaluation holds while it uses the steps and the variables.
-        is_training: whether training holds `in_use`, so that running predictions may not use the variables.
+        usage_lock: lock that training or an evaluation holds while it uses the steps and the variables.
+        is_training: whether training holds `usage_lock`, so that running predictions may not use the variables.
         lock: lock held while a step is compiled, and while variables are loaded for a batch and the batch runs.
 
     Args:
@@ -63,8 +63,8 @@ class Runtime:
         warm_start: WarmStartSettings | None = None,
     ) -> None:
         self.user_model = user_model
-        # `in_use` is held for a whole training or evaluation; `lock` for one batch and the loading of its variables, or to compile.
-        self.in_use = threading.Lock()
+        # `usage_lock` is held for a whole training or evaluation; `lock` to compile, or for a batch and the load before it.
+        self.usage_lock = threading.Lock()
         self.is_training = False
         self.lock = threading.RLock()
         self._find_topology = find_topology
@@ -141,14 +141,15 @@ class Runtime:
 
     def _make_step(self, mode: str, specs: tuple[Specs, Specs]) -> ModeStep:
         """Trace model_fn, and return the step of a mode for the elements with these specs."""
-        deployment, topology = self.make_deployment(mode), self.topology
+        deployment = self.make_deployment(mode)
+        topology = self.topology
 
         def call_model(features: Tensors, labels: Tensors) -> ModelSpec:
             if topology.is_tpu:  # Several replicas sum dense gradients anyway; a single core must compute like them.
                 tf.compat.v1.get_default_graph().add_to_collection(DENSE_GRADIENTS, True)
             return self.user_model.call_model(features, labels, deployment)
 
-        # tf.summary writes in training, and in the chief alone, since all processes share model_dir.
+        # tf.summary writes only in training, and only in the chief, since all processes share model_dir.
         summaries_dir = self.model_dir if mode == ModeKeys.TRAIN and self.peers.is_chief else None
         num_replicas = topology.num_replicas if topology.devices else None
         traced = trace_model(call_model, mode, specs, self.seed, summaries_dir, num_replicas)

@@ -21,7 +21,7 @@ from tpudata.estimator.state.variable_requests import Key, VariableMaker, make_k
 from tpudata.tensor_types import Specs, Tensors
 
 _Keys = tf.compat.v1.GraphKeys
-_LOCAL = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
+_LOCAL_COLLECTIONS = (_Keys.LOCAL_VARIABLES, _Keys.METRIC_VARIABLES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class VariableInfo:
     Attributes:
         key: `(name, n)`: the n-th request for `name`, the requested name without the numbers that make it unique.
         name: name in the graph and in a checkpoint.
-        trainable: whether optimizers change it by default.
+        is_trainable: whether optimizers change it by default.
         collections: graph collections that contain it.
         handle_name: name of its handle, a resource tensor.
         synchronization, aggregation: its treatment on several replicas, as in `tf.Variable`.
@@ -41,7 +41,7 @@ class VariableInfo:
 
     key: Key
     name: str
-    trainable: bool
+    is_trainable: bool
     collections: tuple[str, ...]
     handle_name: str
     synchronization: tf.VariableSynchronization
@@ -78,7 +78,7 @@ class VariableInfo:
     @property
     def is_local(self) -> bool:
         """Whether it is state of one run (a metric's sums) that no checkpoint contains."""
-        return any(collection in self.collections for collection in _LOCAL)
+        return any(collection in self.collections for collection in _LOCAL_COLLECTIONS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,23 +140,26 @@ class Blueprint:
         return {info.name: value for info, value in zip(variables, values, strict=True)}
 
     def extract_subgraph(self, operations: Collection[tf.Operation]) -> tf.compat.v1.GraphDef:
-        """Return the `GraphDef` of operations of the scratch graph, whose only references to other operations are data inputs."""
+        """Return the `GraphDef` of some operations of the scratch graph.
+
+        It keeps all their data inputs, but control inputs only from one another, and no colocation.
+        """
         names = {operation.name for operation in operations}
         graph_def = self.graph.as_graph_def()
         nodes = [node for node in graph_def.node if node.name in names]
         del graph_def.node[:]
         graph_def.node.extend(nodes)
         for node in graph_def.node:
-            # "^NAME" is a control input; drop control inputs from operations that are not among `operations`.
+            # "^NAME" is a control input.
             inputs = [name for name in node.input if not name.startswith("^") or name[1:] in names]
             del node.input[:]
             node.input.extend(inputs)
-            node.attr.pop("_class", None)  # Names another operation, with which this one is colocated.
+            node.attr.pop("_class", None)  # Names the operation with which this one is colocated.
         return graph_def
 
 
 class _ScratchGraph(KerasConditions, tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
-    """Scratch graph, which behaves as a graph of v1."""
+    """Scratch graph, which behaves as a graph of v1, except that conditions and loops made by Keras run all effects inside."""
 
 
 def trace_function(function: Callable[..., Any], specs: Sequence[Specs], seed: int | None) -> Blueprint:
@@ -184,6 +187,7 @@ def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
     created: dict[Key, tuple[tf.Variable, tuple[str, ...], str]] = {}
 
     def record(key: Key, create: VariableMaker, kwargs: Mapping[str, Any]) -> tf.Variable:
+        """Make a variable, and add it to `created`."""
         variable = create(**{**kwargs, "use_resource": True})  # Reference variables have no handle.
         collections = kwargs.get("collections")
         collections = (_Keys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
@@ -193,12 +197,12 @@ def record_variables(infos: list[VariableInfo]) -> Iterator[None]:
     with tf.variable_creator_scope(make_variable_creator(record, make_key_counter())):
         yield
     graph = tf.compat.v1.get_default_graph()
-    trainable = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
+    trainable_ids = {id(variable) for variable in graph.get_collection(_Keys.TRAINABLE_VARIABLES)}
     infos += [
         VariableInfo(
             key=key,
             name=variable.op.name,
-            trainable=id(variable) in trainable,
+            is_trainable=id(variable) in trainable_ids,
             collections=collections,
             handle_name=variable.handle.name,
             synchronization=variable.synchronization,

@@ -26,7 +26,7 @@ _STATE_FILE = "checkpoint"
 
 
 def find_latest(model_dir: str) -> Checkpoint | None:
-    """Return the newest checkpoint of a folder, or None if its state file names none.
+    """Return the newest checkpoint of a folder, or None if it has no state file.
 
     Raises:
         CheckpointError: the state file is damaged, or names a checkpoint that does not exist; to start from step 0 then would lose
@@ -65,8 +65,10 @@ def find_chiefs_latest(model_dir: str, peers: Peers) -> Checkpoint | None:
     if peers.count == 1:
         return chief_checkpoint
     encoded = peers.broadcast_bytes(b"" if chief_checkpoint is None else chief_checkpoint.to_bytes())
-    if peers.is_chief or not encoded:
+    if peers.is_chief:
         return chief_checkpoint
+    if not encoded:  # The chief has no checkpoint.
+        return None
     expected = Checkpoint.from_bytes(encoded)
     try:
         local = Checkpoint.open(expected.prefix)
@@ -184,17 +186,17 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
         The checkpoint.
 
     Raises:
-        StorageError: the checkpoint could not be written; the state file names the previous one.
+        StorageError: the state file could not be read, or the checkpoint not written; the state file still names the previous one.
         CheckpointError: the state file is damaged.
     """
     name = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, name)
     tensors = [variable.read_value() for variable in variables.values()]
     # Without `name`, which the state file has if this step is saved again.
-    recorded = [_make_relative(model_dir, path) for path in list_recorded(model_dir)]
-    recorded = [path for path in recorded if path != name]
-    last_path = tf.io.gfile.join(model_dir, recorded[-1]) if recorded else "none"
-    oldest = retention.select_oldest(recorded)
+    recorded_paths = [_make_relative(model_dir, path) for path in list_recorded(model_dir)]
+    other_paths = [path for path in recorded_paths if path != name]
+    last_path = tf.io.gfile.join(model_dir, other_paths[-1]) if other_paths else "none"
+    oldest_paths = retention.select_oldest(other_paths)
     try:
         tf.io.gfile.makedirs(model_dir)
         with tf.device("CPU:0"):
@@ -204,13 +206,13 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
                 shape_and_slices=[""] * len(variables),
                 tensors=tensors,
             )
-        _write_state(model_dir, [*recorded[len(oldest) :], name])
+        _write_state(model_dir, [*other_paths[len(oldest_paths) :], name])
     except tf.errors.OpError as error:
         raise StorageError(
             f"the checkpoint {prefix} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION} Training continues "
             f"from the last one, {last_path}."
         ) from error
-    for path in oldest:
+    for path in oldest_paths:
         if not retention.keep_if_due(model_dir, path):
             _delete(model_dir, path)
     return Checkpoint.open(prefix)
@@ -222,7 +224,7 @@ def _make_relative(model_dir: str, path: str) -> str:
 
 
 def _write_state(model_dir: str, paths: list[str]) -> None:
-    """Replace the state file by one that names `paths`, the newest last."""
+    """Replace the state file with one that names `paths`, the newest last."""
     state = tf.compat.v1.train.generate_checkpoint_state_proto(".", paths[-1], paths)
     target = _make_state_path(model_dir)
     temporary = f"{target}.tmp-{uuid.uuid4().hex}"  # Unique, as another process may also write to the folder.

@@ -14,6 +14,9 @@ class LocalVariables:
 
     On several devices each replica has its own value. A variable's aggregation joins these values; numbers are added by default.
 
+    Attributes:
+        by_name: the variables by name.
+
     Args:
         blueprint: blueprint of the function that makes the variables.
         infos: the variables that belong to one run, from the blueprint.

@@ -24,7 +24,7 @@ class ModelDir:
         return self._model_dir
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Return the folder of the summaries of the evaluation `name`."""
+        """Return the folder with the summaries of the evaluation `name`; None is an evaluation without a name."""
         return str(tf.io.gfile.join(self.model_dir, f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:

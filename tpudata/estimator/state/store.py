@@ -50,15 +50,15 @@ class VariableStore:
         Raises:
             ModelFnValueError: two modes of the model have variables of one name with different shapes or dtypes.
         """
-        missing = [info for info in infos if info.name not in self._variables]
+        missing_infos = [info for info in infos if info.name not in self._variables]
         # Without the broadcast, processes could begin with different initial values.
-        values = self._peers.broadcast_values(blueprint.compute_initial_values(missing))
+        values = self._peers.broadcast_values(blueprint.compute_initial_values(missing_infos))
         # With jax's devices, the host's copies never lie on a GPU, whose memory jax uses.
         with tf.device(None if isinstance(self.copies, OnlyOnHost) else "CPU:0"):
-            for info in missing:
-                self._variables[info.name] = tf.Variable(values[info.name], trainable=info.trainable, name=info.name)
+            for info in missing_infos:
+                self._variables[info.name] = tf.Variable(values[info.name], trainable=info.is_trainable, name=info.name)
         # Assigning the same values again also records their sources, and that the host has the newest values.
-        for info in missing:
+        for info in missing_infos:
             self._assign(info.name, values[info.name], blueprint.identify_initial_value(info))
         for info in infos:
             variable = self._variables[info.name]
@@ -82,16 +82,16 @@ class VariableStore:
             ValueError: the warm start renames a variable that it does not choose.
         """
         sources = {info.name: self._find_source(blueprint, info, checkpoint) for info in infos}
-        stale = [info for info in infos if self._sources.get(info.name) != sources[info.name]]
-        if not stale:
+        stale_infos = [info for info in infos if self._sources.get(info.name) != sources[info.name]]
+        if not stale_infos:
             return
-        targets = {info.name: self._variables[info.name] for info in stale}
+        targets = {info.name: self._variables[info.name] for info in stale_infos}
         if checkpoint is not None:
-            values = checkpoint.read(targets, {info.name: info.part for info in stale})
+            values = checkpoint.read(targets, {info.name: info.part for info in stale_infos})
         else:
-            values = blueprint.compute_initial_values(stale)
+            values = blueprint.compute_initial_values(stale_infos)
             if self._warm_start is not None:
-                # `infos`, not `stale`: the settings are checked against all variables.
+                # `infos`, not `stale_infos`: the settings are checked against all variables.
                 values |= read_warm_values(self._warm_start, infos, self._variables)
             values = self._peers.broadcast_values(values)
         for name in targets:

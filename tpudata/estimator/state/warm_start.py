@@ -91,6 +91,7 @@ class WarmStartSettings(NamedTupleMethods):
         Raises:
             ValueError: var_name_to_prev_var_name names a variable that does not start from the checkpoint.
         """
+        # Name in the checkpoint by name in the model, for the variables whose names differ.
         renamed = dict(self.var_name_to_prev_var_name or {})
         # As in TensorFlow's Estimator, the name of a partitioned variable stands for all its parts.
         for info in infos:
@@ -98,20 +99,20 @@ class WarmStartSettings(NamedTupleMethods):
                 renamed[info.name] = renamed[info.part.full_name]
         patterns = self._list_patterns()
         # As in TensorFlow's Estimator, a string chooses trainable variables, and a list chooses from all.
-        only_trainable = isinstance(self.vars_to_warm_start, str)
+        requires_trainable = isinstance(self.vars_to_warm_start, str)
         chosen_names = [
             info.name
             for info in infos
-            if (info.trainable or not only_trainable) and any(_matches(pattern, info) for pattern in patterns)
+            if (info.is_trainable or not requires_trainable) and any(_matches(pattern, info) for pattern in patterns)
         ]
         partitioned_names = {
             info.part.full_name for info in infos if info.name in chosen_names and info.part is not None
         }
-        unused = sorted(renamed.keys() - partitioned_names - set(chosen_names))
-        if unused:
+        unused_names = sorted(renamed.keys() - partitioned_names - set(chosen_names))
+        if unused_names:
             raise ValueError(
                 f"WarmStartSettings(var_name_to_prev_var_name=...) names variables that vars_to_warm_start does not choose (got "
-                f"{unused}, expected some of {sorted(chosen_names)}). Remove them, or choose them."
+                f"{unused_names}, expected some of {sorted(chosen_names)}). Remove them, or choose them."
             )
         return {name: renamed.get(name, name) for name in chosen_names}
 
@@ -163,7 +164,7 @@ def read_warm_values(
         variables: the real variables by name.
 
     Raises:
-        CheckpointError: there is no checkpoint, or it lacks a variable or has it in another shape or dtype.
+        CheckpointError: there is no checkpoint, it lacks a variable or has it in another shape or dtype, or it is damaged.
         ValueError: the settings rename a variable that they do not choose.
     """
     previous_names = settings.previous_names(infos)
@@ -177,20 +178,20 @@ def read_warm_values(
         for info in infos
         if info.name in previous_names
     }
-    for name, previous in previous_names.items():
+    for name, previous_name in previous_names.items():
         if parts_of_wholes[name] is not None:
             continue
-        if previous not in shapes:
-            hint = did_you_mean(previous, shapes)
+        if previous_name not in shapes:
+            hint = did_you_mean(previous_name, shapes)
             raise CheckpointNotFoundError(
-                f"Warm start: {checkpoint.prefix} lacks the variable {previous!r}.{hint} Choose other variables with "
+                f"Warm start: {checkpoint.prefix} lacks the variable {previous_name!r}.{hint} Choose other variables with "
                 "vars_to_warm_start, or pass its name in the checkpoint in var_name_to_prev_var_name."
             )
         variable = variables[name]
-        if list(variable.shape) != shapes[previous] or dtypes[previous] != variable.dtype:
+        if list(variable.shape) != shapes[previous_name] or dtypes[previous_name] != variable.dtype:
             raise CheckpointError(
-                f"Warm start: {checkpoint.prefix} has the variable {previous!r} as "
-                f"{dtypes[previous].name}{tuple(shapes[previous])}, model_fn makes {name!r} as "
+                f"Warm start: {checkpoint.prefix} has the variable {previous_name!r} as "
+                f"{dtypes[previous_name].name}{tuple(shapes[previous_name])}, model_fn makes {name!r} as "
                 f"{variable.dtype.name}{tuple(variable.shape)}. Omit it with vars_to_warm_start."
             )
     skipped = _find_skipped(settings, infos, variables, shapes)
@@ -199,8 +200,8 @@ def read_warm_values(
     log = _log.info if previous_names else _log.warning  # Settings that choose nothing are likely a mistake.
     log("Warm start from %s: %d of %d variables.", checkpoint.prefix, len(previous_names), len(infos))
     return {
-        name: read_value(reader, checkpoint.prefix, previous, parts_of_wholes[name])
-        for name, previous in previous_names.items()
+        name: read_value(reader, checkpoint.prefix, previous_name, parts_of_wholes[name])
+        for name, previous_name in previous_names.items()
     }
 
 
@@ -212,7 +213,7 @@ def _find_skipped(
 ) -> list[str]:
     """Return the names of variables that the pattern matches, but that are skipped because they are not trainable.
 
-    These are mostly averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
+    These are usually averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
     (`KERNEL/Momentum`), scalars and the global step are not listed.
 
     Args:
@@ -224,11 +225,11 @@ def _find_skipped(
     pattern = settings.vars_to_warm_start
     if not isinstance(pattern, str):
         return []
-    slot_prefixes = tuple(f"{info.name}/" for info in infos if info.trainable)
+    slot_prefixes = tuple(f"{info.name}/" for info in infos if info.is_trainable)
     return [
         info.name
         for info in infos
-        if not info.trainable
+        if not info.is_trainable
         and _matches(pattern, info)
         and not info.name.startswith(slot_prefixes)
         and variables[info.name].shape.rank
@@ -263,18 +264,18 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
     )
 
 
-def _find_part_of_whole(info: VariableInfo, previous: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
+def _find_part_of_whole(info: VariableInfo, previous_name: str, shapes: Mapping[str, Sequence[int]]) -> Part | None:
     """Return the variable's slice of a partitioned variable that the checkpoint stores whole; None for other variables.
 
     Args:
         info: the variable.
-        previous: name of the variable in the checkpoint, according to the settings.
+        previous_name: name of the variable in the checkpoint, according to the settings.
         shapes: shapes of the checkpoint's variables by name.
     """
     part = info.part
     if part is None:
         return None
     # A variable that is not renamed may be stored under the partitioned variable's name.
-    name = part.full_name if previous == info.name and previous not in shapes else previous
+    name = part.full_name if previous_name == info.name and previous_name not in shapes else previous_name
     full_shape = tuple(shapes[name]) if name in shapes else None
     return dataclasses.replace(part, full_name=name) if full_shape == part.full_shape else None

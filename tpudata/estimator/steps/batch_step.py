@@ -82,6 +82,7 @@ class PlainCallBuilder:
         replay = Replay(traced.blueprint, list(outputs), updates)
 
         def compute(*batch: Tensors) -> list[list[tf.Tensor]]:
+            """Add the call to a tf.function; each tensor has one value, since there is one replica."""
             return finish([[tensor] for tensor in replay(batch, make_handle_getter(self._variables))])
 
         call = make_batch_function(compute, specs)

@@ -21,8 +21,9 @@ from tpudata.estimator.tracing.differences import find_diverging_variables
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Array, Specs, Tensors
 
-# The index of the replica, and of the call, which takes the place of a step for random draws.
+# Index of the replica.
 _REPLICA_SPEC = tf.TensorSpec([], tf.int32)
+# Index of the call, on which random draws depend as they do on the step in training.
 _CALL_SPEC = tf.TensorSpec([], tf.int64)
 
 
@@ -30,7 +31,7 @@ class DeviceCallBuilder:
     """Builder of the calls of a step on several devices.
 
     Args:
-        step: the step; its variables with a value of each replica are on the devices from then on.
+        step: the step; from now on, the devices hold its variables that have a separate value on each replica.
         store: store of the other variables.
     """
 
@@ -49,12 +50,13 @@ class DeviceCallBuilder:
 
         It takes stacks [1, replicas, ...]; `finish` runs on the host, outside the compiled program.
         """
-        # `cuts` are tensors whose values are passed instead of computed.
-        state, cuts = self._state, [traced.step, traced.replica]
+        state = self._state
+        cuts = [traced.step, traced.replica]  # Tensors whose values are passed instead of computed.
         replay = Replay(traced.blueprint, list(outputs), updates, cuts, rewrite=make_replica_rewrite(traced))
         structure = Structure(specs)
 
         def compute(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            """Compute the outputs of one replica; `tensors` are its rows of the batch and the index of the call."""
             *batch, call_index = tensors
             values: list[tf.Tensor] = replay(
                 structure.pack(batch), make_handle_getter(state.variables), [call_index, replica]
@@ -69,9 +71,10 @@ class DeviceCallBuilder:
         call_indices = itertools.count()  # In place of the step, so that each call draws other random numbers.
 
         def run(*batch: Tensors) -> list[list[Array]]:
+            """Run the compiled program on the stacks of a batch, and finish its results on the host."""
             stacks = tuple(stack for stack in tf.nest.flatten(batch) if stack is not None)
             call_index = np.int64(next(call_indices))
-            # Otherwise jax would make 64-bit numbers, such as the call's index, 32-bit ones.
+            # Without x64, jax would turn 64-bit numbers, such as the call's index, into 32-bit ones.
             with jax.enable_x64(True):
                 # `compile_call` adds the replica's index.
                 results = state.run(layout, lambda *arrays: compiled(*arrays, stacks, (call_index,)))
@@ -100,7 +103,7 @@ def lower_step(
     function: Callable[..., list[tf.Tensor]],
     specs: Sequence[tf.TensorSpec],
     variables: Mapping[str, tf.Variable],
-    per_replica: Collection[str],
+    per_replica_names: Collection[str],
     writes: Collection[str],
 ) -> tuple[ReplicaProgram, Layout]:
     """Lower a function of a replica's index and tensors; return the program and the layout of its variables.
@@ -110,11 +113,11 @@ def lower_step(
         function: function of an int32 scalar and of tensors that reads and writes variables, and returns a list of tensors.
         specs: specs of its arguments, with static shapes.
         variables: the variables by name.
-        per_replica: names of the variables with a separate value on each replica.
+        per_replica_names: names of the variables with a separate value on each replica.
         writes: names of the variables that the function may change.
 
     Raises:
         ModelFnValueError: TensorFlow cannot lower the function.
     """
     program = lower(function, specs, variables)
-    return program, Layout.make(program, per_replica, find_diverging_variables(traced.blueprint, writes))
+    return program, Layout.make(program, per_replica_names, find_diverging_variables(traced.blueprint, writes))

@@ -61,8 +61,9 @@ class DeviceTrainStep(TrainStep):
         outputs: list[LoopOutput] = []
         # The devices carry on from portion to portion, without the host, until a loss is NaN. A single step always runs.
         goes_on = None if request.is_single_step else self._true_on_devices
-        has_data, remaining_steps = True, request.limit
-        # Otherwise jax would make 64-bit numbers, such as the global step, 32-bit ones.
+        has_data = True
+        remaining_steps = request.limit
+        # Without x64, jax would turn 64-bit numbers, such as the global step, into 32-bit ones.
         with jax.enable_x64(True), self._topology.peers.limit_wait():
             while remaining_steps and has_data:
                 portion = iteration.take(remaining_steps)
@@ -97,7 +98,8 @@ class DeviceTrainStep(TrainStep):
 
     def _collect_result(self, outputs: list[LoopOutput], has_data: bool) -> LoopResult:
         """Join the outputs of portions into the result of the loop, and run host_call for each step."""
-        global_steps, losses, last_output = [], [], None
+        global_steps, losses = [], []  # Arrays, one for each portion.
+        last_output = None
         for output in outputs:  # Portions after a loss of NaN have no steps.
             portion_global_steps, portion_losses = output.read_report()
             if len(portion_global_steps):
@@ -120,23 +122,23 @@ class DeviceTrainStep(TrainStep):
             fetched=fetched,
         )
 
-    def _run_host_call(self, output: LoopOutput, count: int) -> None:
-        """Run host_call, if there is one, for each of the `count` steps of an output."""
+    def _run_host_call(self, output: LoopOutput, num_steps: int) -> None:
+        """Run host_call, if there is one, for each of the first `num_steps` steps of an output, the ones that were done."""
         host_call = get_host_call(self.spec)
         if self._host_call is None or host_call is None:
             return
         _, host_tensors = host_call
         # For each tensor, the values [capacity, ...] of each replica.
         replica_stacks = [list_local_parts(stack, axis=1) for stack in output.step_values]
-        for index in range(count):
-            tensors = [self.replicas.concatenate([stack[index] for stack in stacks]) for stacks in replica_stacks]
+        for step_index in range(num_steps):
+            tensors = [self.replicas.concatenate([stack[step_index] for stack in stacks]) for stacks in replica_stacks]
             self._host_call.update(tf.nest.pack_sequence_as(host_tensors, tensors))
 
     def compute_finiteness(self) -> npt.NDArray[np.bool_]:
         """Return whether all values of each variable of `checked` are finite (NumPy, bool [checked])."""
         if not self.checked:
-            return np.ones(0, bool)
-        with jax.enable_x64(True):  # Otherwise jax would take float64 variables as float32.
+            return _UNCHECKED
+        with jax.enable_x64(True):  # Without x64, jax would turn float64 variables into float32.
             return np.asarray(get_first_copy(self._are_finite(self._state.shared.get_arrays(self.checked))))
 
     def _find_compiled(
@@ -170,6 +172,7 @@ class DeviceTrainStep(TrainStep):
         num_batch_tensors = len(structure.specs)
 
         def run_replica(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            """Run a step of one replica; `tensors` are its batch and the values of the fed placeholders."""
             batch, feeds = structure.pack(tensors[:num_batch_tensors]), tensors[num_batch_tensors:]
             # The step writes no tf.summary: the host does, after the loop, from tensors that it fetches from the last step.
             # model_fn may compute these tensors only while tf.summary records, so recording is on in every step.
@@ -183,9 +186,9 @@ class DeviceTrainStep(TrainStep):
             *structure.specs,
             *(tf.TensorSpec(placeholder.shape, placeholder.dtype) for placeholder in placeholders),
         ]
-        per_replica = self._state.per_replica_names
+        per_replica_names = self._state.per_replica_names
         program, layout = lower_step(
-            self._traced, run_replica, specs, self._variables_by_name, per_replica, step.writes
+            self._traced, run_replica, specs, self._variables_by_name, per_replica_names, step.writes
         )
         num_fetched = len(self.fetches.names)
         return layout, compile_loop(program, layout, self._state.mesh, capacity, checked, num_fetched)

@@ -15,7 +15,7 @@ from tpudata.estimator.steps.step import Step
 from tpudata.estimator.tracing.host_call import make_host_call
 from tpudata.estimator.tracing.metrics import HostMetrics, MetricReader, find_metric_updates
 from tpudata.estimator.tracing.traced_model import TracedModel
-from tpudata.tensor_types import Array, Tensors
+from tpudata.tensor_types import Array, Arrays, Tensors
 
 
 class EvalStep(BatchStep):
@@ -87,13 +87,16 @@ class EvalStep(BatchStep):
             values: for each tensor of `plan_outputs`, the values of the replicas.
         """
         losses, weights, *other_values = values
-        # Taken in the order of `plan_outputs`: the values of eval_metrics, the values of host_call, and last the fetched values.
         remaining = iter(other_values)
         _, metric_tensors, host_call_tensors, _ = self._outputs
-        metric_values, host_call_values = (
-            tf.nest.map_structure(lambda _: self.replicas.concatenate(next(remaining)), tensors)
-            for tensors in (metric_tensors, host_call_tensors)
-        )
+
+        def take_values(tensors: Tensors) -> Arrays:
+            """Return the next remaining values, one for each of `tensors`, in the structure of `tensors`."""
+            return tf.nest.map_structure(lambda _: self.replicas.concatenate(next(remaining)), tensors)
+
+        # In the order of `plan_outputs`; the fetched values remain.
+        metric_values = take_values(metric_tensors)
+        host_call_values = take_values(host_call_tensors)
         if self._host_metrics is not None:
             self._host_metrics.update(metric_values)
         if self._host_call is not None:

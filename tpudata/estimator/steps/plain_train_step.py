@@ -1,4 +1,4 @@
-"""Training on one device, by plain TensorFlow: a loop over the data in one `tf.function`, or a single step of it.
+"""Training on one device, with plain TensorFlow: a loop over the data in one `tf.function`, or a single step of it.
 
 The loop tests for the end of the data, since an error in the middle of the loop would leave the last step half done.
 """
@@ -118,9 +118,11 @@ class PlainTrainStep(TrainStep):
         counts_every_step = self.counts_every_step
 
         def run(*arguments: tf.Tensor) -> tuple[Tensors, ...]:
-            first_value = len(arguments) - len(placeholders)
-            *iterator_tensors, limit, records_summaries = arguments[:first_value]
-            step = functools.partial(self._add_replica_step, replica_step, arguments[first_value:])
+            """Add the loop or the single step to a tf.function; its arguments and results are those of `_compile`'s function."""
+            num_feeds = len(placeholders)
+            *iterator_tensors, limit, records_summaries = arguments[: len(arguments) - num_feeds]
+            feeds = arguments[len(arguments) - num_feeds :]
+            step = functools.partial(self._add_replica_step, replica_step, feeds)
             iterator = pack_iterator(iteration.spec, iterator_tensors)
             if is_single_step and iteration.is_endless:
                 return self._add_step(step, iterator, records_summaries)
@@ -205,24 +207,29 @@ class PlainTrainStep(TrainStep):
         def can_continue(
             num_done: tf.Tensor, has_data: tf.Tensor, lists: tuple[tf.Tensor, ...], loss: tf.Tensor, *fetched: tf.Tensor
         ) -> tf.Tensor:
+            """Return whether the loop tries another step."""
             del lists, fetched
             return (num_done < limit) & has_data & ~tf.math.is_nan(loss)
 
         def run_step(
             element: Tensors, records_summaries_now: tf.Tensor, lists: tuple[tf.Tensor, ...]
         ) -> tuple[Tensors, ...]:
+            """Run a step; return the lists with its results, its loss and the fetched tensors."""
             loss, *fetched = step(element, records_summaries_now)
             values = (loss,) if counts_every_step else (loss, self._read_step())
             return tuple(map(_push, lists, values)), loss, *fetched
 
         def try_step(
-            num_done: tf.Tensor, has_data: tf.Tensor, lists: tuple[tf.Tensor, ...], *last: tf.Tensor
+            num_done: tf.Tensor, has_data: tf.Tensor, lists: tuple[tf.Tensor, ...], *last_outputs: tf.Tensor
         ) -> tuple[Tensors, ...]:
+            """Run a step if there is data, else keep the outputs of the last one; return the new variables of the while_loop."""
             element = iterator.get_next_as_optional()
             has_data = element.has_value()
-            records_summaries_now = records_summaries & tf.equal(num_done + 1, limit)  # In the last step alone.
+            records_summaries_now = records_summaries & tf.equal(num_done + 1, limit)  # Only in the last step.
             step_outputs = tf.cond(
-                has_data, lambda: run_step(element.get_value(), records_summaries_now, lists), lambda: (lists, *last)
+                has_data,
+                lambda: run_step(element.get_value(), records_summaries_now, lists),
+                lambda: (lists, *last_outputs),
             )
             return num_done + tf.cast(has_data, tf.int32), has_data, *step_outputs
 
@@ -245,8 +252,8 @@ class PlainTrainStep(TrainStep):
             for tensor_list, dtype in zip(lists, dtypes, strict=True)
         )
         if counts_every_step:  # The global steps follow from the last one.
-            count = tf.size(losses, tf.int64)
-            global_steps = self._read_step() - count + tf.range(1, count + 1)
+            num_steps = tf.size(losses, tf.int64)
+            global_steps = self._read_step() - num_steps + tf.range(1, num_steps + 1)
         else:
             (global_steps,) = listed_global_steps
         return *self._make_outputs(has_data, global_steps, losses, self.checked), fetched

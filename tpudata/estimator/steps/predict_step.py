@@ -20,6 +20,9 @@ class PredictStep(BatchStep):
         """Return the predictions for a batch as NumPy values, with the rows of all replicas, and the fetched values by name."""
         values, fetched = self._compute(features)
         # Scalars pass through unchanged: `predict` rejects them later, and names them.
-        predictions = [parts[0] if np.ndim(parts[0]) == 0 else self.replicas.concatenate(parts) for parts in values]
+        predictions = [
+            replica_values[0] if np.ndim(replica_values[0]) == 0 else self.replicas.concatenate(replica_values)
+            for replica_values in values
+        ]
         structure, _ = self._outputs
         return tf.nest.pack_sequence_as(structure, predictions), fetched

@@ -1,4 +1,4 @@
-"""Fetches by hooks and summaries from a step."""
+"""Values that hooks and summaries fetch from a step."""
 
 from collections.abc import Callable, Iterable
 
@@ -12,8 +12,8 @@ from tpudata.tensor_types import GraphElement
 class StepFetches:
     """Tensors that a step returns, and operations that it runs, by name.
 
-    Tensors remain once requested, so that a hook that fetches at intervals does not cause new builds of the step. Tensors and
-    operations with side effects only run in the steps for which they are requested.
+    Once requested, a tensor stays requested, so that a hook that fetches at intervals does not cause new builds of the step.
+    Tensors and operations with side effects only run in the steps for which they are requested.
 
     Attributes:
         value_names: names of the tensors without side effects.
@@ -79,9 +79,9 @@ class StepFetches:
     def has_effect(self, tensor: tf.Tensor) -> bool:
         """Return whether fetching a tensor makes the step run further operations with side effects."""
         if tensor.name not in self._effect_cache:
-            inputs = {placeholder.name for placeholder in self._traced.blueprint.placeholders}
+            input_names = {placeholder.name for placeholder in self._traced.blueprint.placeholders}
             if self._always_run is None:
-                self._always_run = find_needed_operations(self._list_always_run(self._traced), inputs)
-            added_operations = find_needed_operations([tensor.op], inputs) - self._always_run
+                self._always_run = find_needed_operations(self._list_always_run(self._traced), input_names)
+            added_operations = find_needed_operations([tensor.op], input_names) - self._always_run
             self._effect_cache[tensor.name] = any(map(is_effect, added_operations))
         return self._effect_cache[tensor.name]

@@ -105,7 +105,7 @@ class TrainStep(Step, abc.ABC):
             require_cross_shard(self.blueprint)
         self.uses_tf_summary = bool(traced.summary_writes)
         self.checked = [
-            info.name for info in self.saved if info.trainable and self.variables[info.name].dtype.is_floating
+            info.name for info in self.saved if info.is_trainable and self.variables[info.name].dtype.is_floating
         ]
         # Cache of `_find_loop`: compiled loops by (key of the subclass, names of the fetches with side effects). It holds only
         # loops that return the tensors with the names `_loops_value_names`.
@@ -186,10 +186,11 @@ class TrainStep(Step, abc.ABC):
     def _find_loop(self, key: object, build: Callable[[], _T]) -> _T:
         """Return the cached loop of `key` for the current fetches; call `build` to make it at the first request.
 
-        A tensor stays requested once it was, so loops that return fewer are no longer needed; they are dropped.
+        Once requested, a tensor stays requested, so cached loops that return fewer tensors are no longer needed, and are dropped.
         """
         if self._loops_value_names != self.fetches.value_names:
-            self._loops, self._loops_value_names = {}, self.fetches.value_names
+            self._loops = {}
+            self._loops_value_names = self.fetches.value_names
         loop_key = key, self.fetches.effect_names
         if loop_key not in self._loops:
             self._loops[loop_key] = build()

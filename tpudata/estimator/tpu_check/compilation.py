@@ -1,4 +1,4 @@
-"""Rehearsal by XLA: compile a step on this machine, and find the operations that XLA rejects."""
+"""Rehearsal with XLA: compile a step on this machine, and find the operations that XLA rejects."""
 
 import dataclasses
 import logging
@@ -16,7 +16,7 @@ from tpudata.estimator.api.findings import Report
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.replica_step import make_replica_rewrite
 from tpudata.estimator.tpu_check.memory import count_bytes
-from tpudata.estimator.tpu_check.operations import StepGraph, find_code_line, is_known
+from tpudata.estimator.tpu_check.operations import StepGraph, find_code_line, has_known_shape
 from tpudata.estimator.tracing.traced_model import TracedModel
 
 _log = logging.getLogger("tpudata")
@@ -45,7 +45,7 @@ class StepPart:
         num_batch_tensors: number of tensors of the batch, without strings.
         variables: variables of zeros, by name.
         writes: names of the variables that the function may change.
-        cut: operations that were cut out of the step.
+        cut_operations: operations that were cut out of the step.
         is_whole: whether the part is the whole step, except for string arguments.
     """
 
@@ -54,7 +54,7 @@ class StepPart:
     num_batch_tensors: int
     variables: dict[str, tf.Variable]
     writes: frozenset[str]
-    cut: frozenset[tf.Operation]
+    cut_operations: frozenset[tf.Operation]
     is_whole: bool
 
 
@@ -78,15 +78,15 @@ class StepParts:
         }
         self._placeholders = graph.blueprint.placeholders
         # String arguments, which XLA does not support, are always cut out.
-        self._strings = frozenset(
+        self._string_operations = frozenset(
             placeholder.op for placeholder in self._placeholders if placeholder.dtype == tf.string
         )
 
-    def cut_out(self, cut: Iterable[tf.Operation]) -> StepPart:
-        """Return the step without the operations `cut` and the operations that cannot run without them."""
-        all_cut = self._strings.union(cut)
+    def cut_out(self, operations: Iterable[tf.Operation]) -> StepPart:
+        """Return the step without `operations` and the operations that cannot run without them."""
+        cut_operations = self._string_operations.union(operations)
         # Tensors that are passed in place of cut results, and operations that do not run.
-        cut_tensors, skipped = _find_boundary(all_cut)
+        cut_tensors, skipped = _find_boundary(cut_operations)
         missing_names = {tensor.name for operation in skipped for tensor in operation.outputs} - {
             tensor.name for tensor in cut_tensors
         }
@@ -94,16 +94,19 @@ class StepParts:
             tensor for tensor in self.graph.tensors if tensor.dtype != tf.string and tensor.name not in missing_names
         ]
         updates = [operation for operation in self.graph.updates if operation not in skipped]
-        return self._make_part(results, updates, cut_tensors, skipped, all_cut, is_whole=all_cut == self._strings)
+        is_whole = cut_operations == self._string_operations
+        return self._make_part(results, updates, cut_tensors, skipped, cut_operations, is_whole=is_whole)
 
-    def take_first(self, count: int, cut: frozenset[tf.Operation]) -> StepPart:
-        """Return the step's first operations as a part, whose results are the tensors that none of these operations uses.
+    def take_first(self, count: int, cut_operations: frozenset[tf.Operation]) -> StepPart:
+        """Return the step's first operations as a part, whose results are the outputs that none of these operations uses.
+
+        Outputs that a compiled step cannot return are omitted.
 
         Args:
             count: number of the first operations, in the order in which model_fn made them.
-            cut: operations to omit, together with the operations that cannot run without them.
+            cut_operations: operations to omit, together with the operations that cannot run without them.
         """
-        cut_tensors, skipped = _find_boundary(cut)
+        cut_tensors, skipped = _find_boundary(cut_operations)
         included = {*self.graph.operations[:count]} - skipped
         results = [
             tensor
@@ -113,7 +116,7 @@ class StepParts:
             if _can_pass(tensor) and included.isdisjoint(tensor.consumers())
         ]
         updates = [operation for operation in self.graph.updates if operation in included]
-        return self._make_part(results, updates, cut_tensors, skipped, cut, is_whole=False)
+        return self._make_part(results, updates, cut_tensors, skipped, cut_operations, is_whole=False)
 
     def _make_part(
         self,
@@ -121,7 +124,7 @@ class StepParts:
         updates: Sequence[tf.Operation],
         cut_tensors: Sequence[tf.Tensor],
         skipped: set[tf.Operation],
-        cut: frozenset[tf.Operation],
+        cut_operations: frozenset[tf.Operation],
         *,
         is_whole: bool,
     ) -> StepPart:
@@ -131,8 +134,8 @@ class StepParts:
             results: tensors that the part returns.
             updates: operations that the part runs for their effect.
             cut_tensors: tensors that are passed to the part, in place of cut operations' results.
-            skipped: operations that do not run: `cut` and the operations that cannot run without them.
-            cut: operations that were cut out of the step.
+            skipped: operations that do not run: `cut_operations` and the operations that cannot run without them.
+            cut_operations: operations that were cut out of the step.
             is_whole: whether the part is the whole step, except for string arguments.
         """
         traced = self.traced
@@ -147,6 +150,7 @@ class StepParts:
         number_placeholders = [placeholder for placeholder in self._placeholders if placeholder.dtype != tf.string]
 
         def run_part(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+            """Run the part; `values` are the tensors of the batch, without strings, and then those for `cut_tensors`."""
             remaining = iter(values)
             # Operations that use the string arguments have been cut out, so any tensor can take the place of a string.
             arguments = [
@@ -170,7 +174,7 @@ class StepParts:
             num_batch_tensors=len(number_placeholders),
             variables=self._variables,
             writes=replay.writes,
-            cut=cut,
+            cut_operations=cut_operations,
             is_whole=is_whole,
         )
 
@@ -203,29 +207,30 @@ def compile_step(
     """
     # XLA's errors may name an operation inside of a function; cut out the operation that calls the function.
     outer_operations = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
-    cut = set(unsupported_operations)
-    start = time.monotonic()
+    rejected_operations = set(unsupported_operations)
+    start_time = time.monotonic()
     for _ in range(_MAX_PROBLEMS):
-        part = parts.cut_out(cut)
+        part = parts.cut_out(rejected_operations)
         error = _find_error(part, stage)
         if error is None:
             _log.info(
                 "XLA %s %s in %.1f seconds.",
                 "compiled" if stage == "optimized_hlo" else "lowered",
-                "the rest of the step" if cut else "the step",
-                time.monotonic() - start,
+                "the rest of the step" if rejected_operations else "the step",
+                time.monotonic() - start_time,
             )
             return part
         names = [name for name in texts.find_nodes(error, SCOPE) if name in outer_operations]
-        culprit = next((outer_operations[name] for name in names if outer_operations[name] not in cut), None)
+        culprits = (outer_operations[name] for name in names if outer_operations[name] not in rejected_operations)
+        culprit = next(culprits, None)
         what = texts.find_xla_reason(error, SCOPE)
         fix = next((fix for pattern, fix in _FIXES if pattern.search(error)), OTHER_OPERATIONS)
         if culprit is None:
             report("the step", f"XLA: {what}", fix)
             return None
-        cut.add(culprit)
+        rejected_operations.add(culprit)
         # Shapes that depend on the data have been reported already.
-        if all(map(is_known, (*culprit.inputs, *culprit.outputs))):
+        if all(map(has_known_shape, (*culprit.inputs, *culprit.outputs))):
             report(find_code_line(culprit), f"XLA, on {culprit.type} {names[0]!r}: {what}", fix)
     return None
 
@@ -240,22 +245,23 @@ def _find_error(part: StepPart, stage: str) -> str | None:
     return None
 
 
-def _find_boundary(cut: Iterable[tf.Operation]) -> tuple[list[tf.Tensor], set[tf.Operation]]:
-    """Return the tensors to pass in place of cut operations' results, and all operations that are then not run.
+def _find_boundary(cut_operations: Iterable[tf.Operation]) -> tuple[list[tf.Tensor], set[tf.Operation]]:
+    """Return the tensors to pass in place of the results of cut operations, and all operations that then do not run.
 
-    Tensors that cannot be passed to a compiled step, or have no static shape, are not passed, and their consumers are not run
-    either.
+    A result that cannot be passed to a compiled step, because of its dtype or a dynamic shape, is not passed: its consumers do not
+    run either, and the same holds for their results.
     """
     cut_tensors: dict[str, tf.Tensor] = {}
 
     def list_skipped_consumers(operation: tf.Operation) -> Iterator[tf.Operation]:
+        """Add the results of an operation that can be passed to `cut_tensors`; yield the operations that use another result."""
         for tensor in operation.outputs:
             if _can_pass(tensor):
                 cut_tensors[tensor.name] = tensor
             else:
                 yield from tensor.consumers()
 
-    skipped = {*walk_graph(cut, list_skipped_consumers)}
+    skipped = {*walk_graph(cut_operations, list_skipped_consumers)}
     return list(cut_tensors.values()), skipped
 
 

@@ -41,6 +41,7 @@ def check_input(
     paths = {leaf_index: path for path, leaf_index in list_leaves(leaf_indices)}
 
     def make_core_spec(leaf_index: int, spec: tf.TensorSpec | None, axis: int) -> tf.TensorSpec | None:
+        """Check the spec of a tensor, and return its spec on one core; None stays None."""
         if spec is None:
             return None
         _check_dtype(paths[leaf_index], spec, report)
@@ -52,9 +53,9 @@ def check_input(
 
 def _list_axes(element_spec: Specs, batch_axis: Sequence[int] | None) -> list[int]:
     """Return the axis of the rows for each tensor of an element; 0 without batch_axis, or if it is too short."""
-    count = len(tf.nest.flatten(element_spec))
-    axes = [] if batch_axis is None else list(batch_axis)
-    return [*axes, *[0] * count][:count]
+    num_tensors = len(tf.nest.flatten(element_spec))
+    axes = [] if batch_axis is None else list(batch_axis)[:num_tensors]
+    return axes + [0] * (num_tensors - len(axes))
 
 
 def _check_dtype(path: str, spec: tf.TensorSpec, report: Report) -> None:
@@ -76,7 +77,7 @@ def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployme
     """Report a shape that is not static or cannot be split over cores; return the shape on one core.
 
     Args:
-        path: place of the tensor, such as "features['image']", for messages.
+        path: path of the tensor, such as "features['image']", for messages.
         spec: spec of the tensor in input_fn's dataset.
         axis: axis of the rows.
         deployment: deployment of the mode.
@@ -90,7 +91,8 @@ def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployme
             "batch the dataset; pass a number that is the same for all in params",
         )
         return shape
-    size, num_rows = deployment.batch_size, shape[axis]
+    size = deployment.batch_size
+    num_rows = shape[axis]
     if num_rows is None and deployment.mode != ModeKeys.PREDICT:  # PREDICT pads short batches.
         report(
             path,

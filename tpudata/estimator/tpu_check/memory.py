@@ -14,9 +14,9 @@ from tpudata.tensor_types import Specs
 
 _log = logging.getLogger("tpudata")
 # A device with this memory is common, so what fits it needs no finding if no slice is named.
-_COMMON_MEMORY = 16 * GIB
+_COMMON_MEMORY_BYTES = 16 * GIB
 MEMORY_FIX = "use a smaller model or batch, or another optimizer: for each weight SGD stores nothing, Momentum one value, Adam two"
-# Operations whose results share the memory of their inputs, or take none.
+# Types of the operations whose results share the memory of their inputs, or take none.
 _NOT_STORED = ("Identity", "Reshape", "ReadVariableOp", "ExpandDims", "Squeeze", "VarHandleOp", "NoOp")
 
 
@@ -34,11 +34,11 @@ def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: R
     """
     initial_values = [graph.blueprint.get_initial_value(info) for info in graph.blueprint.variables]
     batch = [spec for spec in tf.nest.flatten(specs) if spec is not None]
-    least_size = sum(map(count_bytes, (*initial_values, *batch)))
-    need = f"its variables and its part of the batch take {memory_text(least_size)}"
+    least_bytes = sum(map(count_bytes, (*initial_values, *batch)))
+    need = f"its variables and its part of the batch take {memory_text(least_bytes)}"
     _log.info("Memory of a device: %s.", need)
     if tpu is not None:
-        if least_size > tpu.chip.device_hbm:
+        if least_bytes > tpu.chip.device_hbm:
             report(
                 "memory of a device",
                 f"{need}, and one of {tpu.name} has {memory_text(tpu.chip.device_hbm)}",
@@ -46,19 +46,20 @@ def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: R
             )
         return
     chips = sorted(CHIPS.values(), key=lambda chip: chip.device_hbm)
-    small_chips = [chip.name for chip in chips if chip.device_hbm < least_size]
+    small_chips = [chip.name for chip in chips if chip.device_hbm < least_bytes]
     larger_chips = [
-        f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= least_size
+        f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= least_bytes
     ]
     # Without a slice, report only what does not fit a device of common size.
-    if least_size > _COMMON_MEMORY:
+    if least_bytes > _COMMON_MEMORY_BYTES:
         alternatives = f"; a device of {', '.join(larger_chips)}" if larger_chips else ""
         report("memory of a device", f"{need}, and a TPU {', '.join(small_chips)} has less{alternatives}", MEMORY_FIX)
 
 
 def check_next_batches(cost: StepCost, report: Report) -> None:
     """Report a loop that fits a device, but not together with the batches of the next one."""
-    needed_bytes, device_bytes = cost.compiled.hbm + cost.next_batch_bytes, cost.tpu.chip.device_hbm
+    needed_bytes = cost.compiled.hbm + cost.next_batch_bytes
+    device_bytes = cost.tpu.chip.device_hbm
     if needed_bytes > device_bytes:
         what = (
             f"a loop of steps takes {memory_text(cost.compiled.hbm)} and the batches of the next one "
@@ -67,7 +68,7 @@ def check_next_batches(cost: StepCost, report: Report) -> None:
         report("memory of a device", what, MEMORY_FIX, is_rejected=False)
 
 
-def describe_largest(graph: StepGraph, max_count: int = 3) -> str:
+def describe_largest_tensors(graph: StepGraph, max_count: int = 3) -> str:
     """Describe the largest tensors of a step, with the code lines that made them; omit tensors under a tenth of the largest."""
     # One for each shape, dtype and line: a line in a loop of Python makes many equal tensors.
     tensors = {(tensor.shape, tensor.dtype, find_code_line(tensor.op)): tensor for tensor in _iterate_stored(graph)}

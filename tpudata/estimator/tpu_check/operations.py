@@ -18,8 +18,8 @@ from tpudata.tensorflow_internals import find_function_graph, kernels
 # Device for which the kernels of XLA are registered.
 _XLA = "XLA_CPU_JIT"
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tensorboard")
-# Operations that a step does not compute: its inputs, constants, handles of variables and files, and sums over the replicas, which
-# become XLA's own.
+# Types of the operations that a step does not compute: its inputs, constants, handles of variables and files, and sums over the
+# replicas, which become XLA's own.
 _NOT_COMPUTED = (
     "Placeholder",
     "PlaceholderWithDefault",
@@ -30,12 +30,14 @@ _NOT_COMPUTED = (
     "NoOp",
     "CrossReplicaSum",
 )
+# Types of other operations, by what they do.
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 _PRINTS = ("Print", "PrintV2", "StringFormat")
 _FILTERS = ("Where", "Unique", "UniqueV2", "UniqueWithCounts", "ListDiff", "DynamicPartition", "NonMaxSuppressionV3")
-# Operations whose unknown output shapes are not a finding: inputs, and batch norm, whose reserved outputs depend on the device.
+# Types of the operations whose unknown output shapes are not a finding: inputs, and batch norm, whose reserved outputs depend on
+# the device.
 _IGNORED_SHAPES = ("Placeholder", "PlaceholderWithDefault", "_Arg", "FusedBatchNormV3", "FusedBatchNormV2")
-_LOOPS = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
+_CONTROL_FLOW = ("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase")
 _LISTS = ("TensorListStack", "TensorListConcatV2", "TensorListConcat")
 # (attribute, allowed values of tf.DType.as_datatype_enum) for each constraint of a kernel.
 _Constraints: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
@@ -76,12 +78,14 @@ class StepGraph:
         """Yield the operations in the functions of an operation: the branches of a condition, the body of a loop."""
         for name in _list_functions(operation):
             inner_graph = find_function_graph(operation.graph, name)
-            for inner_operation in inner_graph.get_operations() if inner_graph is not None else ():
+            if inner_graph is None:
+                continue
+            for inner_operation in inner_graph.get_operations():
                 yield inner_operation
                 yield from self.iterate_nested(inner_operation)
 
     def iterate_all(self) -> Iterator[tuple[tf.Operation, tf.Operation]]:
-        """Yield pairs of an operation, even in functions, and the operation of the outermost graph that is or contains it."""
+        """Yield each operation, also of nested functions, with the operation of the outermost graph that is or contains it."""
         for operation in self.operations:
             yield operation, operation
             for nested in self.iterate_nested(operation):
@@ -116,7 +120,7 @@ def _list_library_folders() -> tuple[str, ...]:
     """Return the folders of code that does not belong to the program, each with a separator at its end."""
     specs = [importlib.util.find_spec(name) for name in _LIBRARIES]
     files = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
-    package = Path(__file__).parents[2]
+    package = Path(__file__).parents[2]  # tpudata, whose other folders may hold programs.
     folders = [*(Path(file).parent for file in files), package / "estimator", package / "devices"]
     return tuple(f"{folder}{os.sep}" for folder in folders)
 
@@ -179,7 +183,7 @@ def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
     dtypes = {tensor.dtype for tensor in (*operation.inputs, *operation.outputs)}
     # XLA drops assertions with their messages. Operations inside a loop or condition are checked one by one, so the loop or
     # condition as a whole may pass strings.
-    if tf.string in dtypes and operation_type not in ("Assert", *_LOOPS):
+    if tf.string in dtypes and operation_type not in ("Assert", *_CONTROL_FLOW):
         return (
             "works on strings, which a TPU does not have",
             "do it in the dataset's map, or with the results of predict",
@@ -233,12 +237,12 @@ def _find_dynamic_shape(operation: tf.Operation) -> str | None:
     """
     if operation.type in _IGNORED_SHAPES:
         return None
-    if not all(is_known(tensor) for tensor in operation.inputs):
+    if not all(has_known_shape(tensor) for tensor in operation.inputs):
         return None
-    return next((str(tensor.shape) for tensor in operation.outputs if not is_known(tensor)), None)
+    return next((str(tensor.shape) for tensor in operation.outputs if not has_known_shape(tensor)), None)
 
 
-def is_known(tensor: tf.Tensor) -> bool:
+def has_known_shape(tensor: tf.Tensor) -> bool:
     """Return whether a tensor has a static shape; handles count as having one, since their shape does not matter."""
     return tensor.dtype in (tf.resource, tf.variant) or tensor.shape.is_fully_defined()
 
@@ -247,7 +251,7 @@ def _choose_shape_fix(operation: tf.Operation) -> str:
     """Return advice on how to give a static shape to the results of an operation whose shape depends on the data."""
     if operation.type in _FILTERS:
         return "keep all rows and mask: tf.where(condition, x, 0), or weights of 0 in the loss and the metrics"
-    if operation.type in _LOOPS:
+    if operation.type in _CONTROL_FLOW:
         return "keep the shape of each of a loop's tensors, and use the same shapes in both branches of a condition"
     if operation.type in _LISTS:
         return "pass a Python number as the size of the tf.TensorArray, and element_shape"

@@ -65,16 +65,16 @@ def rehearse(
     """Rehearse the modes of `input_fns`; see `check_tpu_compatibility`."""
     num_replicas = _count_replicas(runtime, tpu)
     findings: list[Finding] = []
-    metrics: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
     costs: tuple[StepCost, ...] = ()
     for mode, input_fn in input_fns.items():
         require_one_of("rehearse: a mode", mode, MODES)
         mode_rehearsal = _ModeRehearsal(runtime, mode, num_replicas, tpu, effort)
         mode_rehearsal.rehearse(input_fn)
         findings += dict.fromkeys(mode_rehearsal.findings)  # Without repetitions.
-        metrics += tuple(mode_rehearsal.metrics)
+        metric_names += tuple(mode_rehearsal.metric_names)
         costs += tuple(mode_rehearsal.costs)
-    return Rehearsal(tuple(findings), metrics, costs)
+    return Rehearsal(tuple(findings), metric_names, costs)
 
 
 def _count_replicas(runtime: Runtime, tpu: TPUSlice | None) -> int:
@@ -99,20 +99,20 @@ class _ModeRehearsal:
 
     Attributes:
         findings: findings so far, in order; some may be repeated.
-        metrics: names of the metrics, in EVAL.
-        costs: the cost of the step, if it was compiled for a slice.
+        metric_names: names of the metrics, in EVAL.
+        costs: the cost of the step in a list; empty if it was not compiled for a slice.
 
     Args:
         runtime: runtime of the estimator, whose devices are not used.
         mode: a value of ModeKeys.
         num_replicas: number of replicas to trace the step for.
-        tpu: the slice to compile the step for; None for XLA on this machine alone.
+        tpu: the slice to compile the step for; None to compile it only with XLA on this machine.
         effort: effort of the TPU's compiler, a key of EFFORTS.
     """
 
     def __init__(self, runtime: Runtime, mode: str, num_replicas: int, tpu: TPUSlice | None, effort: str) -> None:
         self.findings: list[Finding] = []
-        self.metrics: list[str] = []
+        self.metric_names: list[str] = []
         self.costs: list[StepCost] = []
         self._tpu = tpu
         self._effort = effort
@@ -154,10 +154,10 @@ class _ModeRehearsal:
             except ModelFnError as error:
                 self._report("model_fn", str(error))
         if self._mode == ModeKeys.EVAL:
-            host_metrics = self._check_host_function(blueprint, "eval_metrics", get_eval_metrics(spec))
-            self.metrics += [*get_metric_ops(spec), *(host_metrics or {})]
+            host_metrics = self._trace_host_function(blueprint, "eval_metrics", get_eval_metrics(spec))
+            self.metric_names += [*get_metric_ops(spec), *(host_metrics or {})]
         if self._mode != ModeKeys.PREDICT:
-            self._check_host_function(blueprint, "host_call", get_host_call(spec))
+            self._trace_host_function(blueprint, "host_call", get_host_call(spec))
         graph = StepGraph(blueprint, self._find_roots(blueprint, spec))
         unsupported_operations = check_operations(graph, self._report)
         check_memory(graph, specs, self._tpu, self._report)
@@ -170,7 +170,7 @@ class _ModeRehearsal:
             self._compile(traced, graph, unsupported_operations)
 
     def _compile(self, traced: TracedModel, graph: StepGraph, unsupported_operations: set[tf.Operation]) -> None:
-        """Compile the step by XLA on this machine and then, for a slice, by the TPU's compiler; report what they reject.
+        """Compile the step with XLA on this machine and then, for a slice, with the TPU's compiler; report what they reject.
 
         Args:
             traced: the traced model.
@@ -227,10 +227,10 @@ class _ModeRehearsal:
             self._report("model_fn", *_explain(error))
             return None
 
-    def _check_host_function(
+    def _trace_host_function(
         self, blueprint: Blueprint, field: str, pair: tuple[Callable[..., _T], HostTensors] | None
     ) -> _T | None:
-        """Call metric_fn or host_fn with the tensors of all replicas, in a scratch graph, and report its errors.
+        """Call metric_fn or host_fn with the tensors of all replicas in a scratch graph, and report scalar tensors and its errors.
 
         Args:
             blueprint: blueprint of model_fn.
@@ -315,6 +315,7 @@ def _check_variables(blueprint: Blueprint, report: Report) -> bool:
 
 
 def _find_ancestors(operation: tf.Operation) -> set[tf.Operation]:
+    """Return an operation and all operations whose results it needs."""
     return {*walk_graph([operation], lambda ancestor: [tensor.op for tensor in ancestor.inputs])}
 
 

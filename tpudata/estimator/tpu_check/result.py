@@ -21,12 +21,12 @@ class Rehearsal:
 
     Attributes:
         findings: what a TPU would reject or run slowly.
-        metrics: names of the metrics of the evaluation.
+        metric_names: names of the metrics of the evaluation.
         costs: costs of the steps that were compiled for a slice.
     """
 
     findings: tuple[Finding, ...]
-    metrics: tuple[str, ...]
+    metric_names: tuple[str, ...]
     costs: tuple[StepCost, ...] = ()
 
 
@@ -90,8 +90,8 @@ def raise_if_rejected(findings: Sequence[Finding], modes: Sequence[str]) -> None
         RehearsalError: a TPU would reject the program; the message lists all rejected findings.
     """
     rejected = [finding for finding in findings if finding.is_rejected]
-    slow = [finding for finding in findings if not finding.is_rejected]
-    for finding in slow:
+    warnings = [finding for finding in findings if not finding.is_rejected]
+    for finding in warnings:
         _log.warning("%s", finding)
     if rejected:
         noun = "thing" if len(rejected) == 1 else "things"
@@ -116,4 +116,4 @@ def make_placeholder_metrics(rehearsal: Rehearsal, modes: Sequence[str], *, has_
         what = "it has neither steps nor max_steps: a TPU runs whole loops, so their end must be known"
         findings = (Finding(ModeKeys.TRAIN, "train", what, "pass one of them"), *findings)
     raise_if_rejected(findings, modes)
-    return {**dict.fromkeys((*rehearsal.metrics, "loss"), np.float32(np.nan)), "global_step": np.int64(0)}
+    return {**dict.fromkeys((*rehearsal.metric_names, "loss"), np.float32(np.nan)), "global_step": np.int64(0)}

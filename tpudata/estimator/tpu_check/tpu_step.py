@@ -1,4 +1,4 @@
-"""Rehearsal by the TPU's compiler: a loop of steps on all devices of a slice, compiled by libtpu."""
+"""Rehearsal with the TPU's compiler: a loop of steps on all devices of a slice, compiled by libtpu."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.steps.device_calls import lower_step
 from tpudata.estimator.steps.step import list_local_names
 from tpudata.estimator.tpu_check.compilation import OTHER_OPERATIONS, StepPart, StepParts
-from tpudata.estimator.tpu_check.memory import MEMORY_FIX, describe_largest
+from tpudata.estimator.tpu_check.memory import MEMORY_FIX, describe_largest_tensors
 from tpudata.estimator.tpu_check.operations import find_code_line
 from tpudata.estimator.tracing.traced_model import TracedModel
 
@@ -55,7 +55,7 @@ class TPUCompilation:
         for _ in range(_MAX_REJECTED):
             try:
                 loop = _export_part(parts.traced, part, self.max_steps)
-                compiled = self._compile(loop)
+                compiled = self._compile_loop(loop)
             except ModelFnValueError as error:
                 report("the step", str(error))
                 return None
@@ -64,18 +64,19 @@ class TPUCompilation:
                     self._report_failure(error, parts, report)
                     return None
                 culprit = self._find_culprit(parts, part)
-                compiler, reason = f"the compiler of {self.tpu.name}", first_line(error)
+                compiler = f"the compiler of {self.tpu.name}"
+                reason = first_line(error)
                 if culprit is None:
                     report("the step", f"{compiler} rejects it: {reason}", OTHER_OPERATIONS)
                     return None
                 what = f"{compiler} rejects {culprit.type} {culprit.name!r}: {reason}"
                 report(find_code_line(culprit), what, OTHER_OPERATIONS)
-                part = parts.cut_out({*part.cut, culprit})
+                part = parts.cut_out({*part.cut_operations, culprit})
             else:
                 return (loop, compiled) if part.is_whole else None
         return None
 
-    def _compile(self, loop: DeviceLoop) -> CompiledLoop:
+    def _compile_loop(self, loop: DeviceLoop) -> CompiledLoop:
         return compile_for(self.tpu, loop, self.effort, self.time_limit)
 
     def _report_failure(self, error: CompilerError, parts: StepParts, report: Report) -> None:
@@ -98,20 +99,23 @@ class TPUCompilation:
         else:
             needed_size, available_size = map(memory_text, sizes)
             what = f"a loop of steps needs {needed_size}, and a device of {self.tpu.name} has {available_size} for programs"
-        report("memory of a device", f"{what}; the largest tensors are {describe_largest(parts.graph)}", MEMORY_FIX)
+        report(
+            "memory of a device", f"{what}; the largest tensors are {describe_largest_tensors(parts.graph)}", MEMORY_FIX
+        )
 
     def _find_culprit(self, parts: StepParts, part: StepPart) -> tf.Operation | None:
         """Find by bisection the first operation that makes the compiler reject a part; None if it accepts all operations.
 
         The compiler may accept them all although it rejected the program, which also had the loop of steps and the loop's results.
         """
-        low, high = 0, len(parts.graph.operations)
-        if not self._rejects(parts, parts.take_first(high, part.cut)):
+        low = 0
+        high = len(parts.graph.operations)
+        if not self._rejects(parts, parts.take_first(high, part.cut_operations)):
             return None
         # The compiler accepts the first `low` operations and rejects the first `high`.
         while high - low > 1:
             middle = (low + high) // 2
-            if self._rejects(parts, parts.take_first(middle, part.cut)):
+            if self._rejects(parts, parts.take_first(middle, part.cut_operations)):
                 high = middle
             else:
                 low = middle
@@ -120,7 +124,7 @@ class TPUCompilation:
     def _rejects(self, parts: StepParts, part: StepPart) -> bool:
         """Return whether the compiler rejects a part; False if the part cannot be lowered for it."""
         try:
-            self._compile(_export_part(parts.traced, part, max_steps=1))
+            self._compile_loop(_export_part(parts.traced, part, max_steps=1))
         except ModelFnValueError:
             return False
         except CompilerError as error:
@@ -140,6 +144,6 @@ def _export_part(traced: TracedModel, part: StepPart, max_steps: int) -> DeviceL
     # Without the step's loss, a part cannot be a loop.
     is_loop = traced.mode == ModeKeys.TRAIN and part.is_whole
     infos = traced.blueprint.variables
-    checked = [info.name for info in infos if info.trainable and part.variables[info.name].dtype.is_floating]
+    checked = [info.name for info in infos if info.is_trainable and part.variables[info.name].dtype.is_floating]
     num_replicas = traced.num_replicas or 1
     return export_loop(program, layout, num_replicas, part.num_batch_tensors, max_steps if is_loop else None, checked)

@@ -1,1 +1,1 @@
-"""A model_fn built into steps."""
+"""A model_fn traced in a scratch graph: its effects, metrics, host_call and optimizer."""

@@ -11,7 +11,7 @@ from tpudata.devices.graphs.library import find_functions, list_called_functions
 from tpudata.estimator.state.blueprint import Blueprint
 from tpudata.estimator.tracing.optimizer import APPLIED
 
-# Prefixes of the types of operations, by optimizers and others, that change a variable.
+# Prefixes of the types of operations that change a variable: of optimizers, and of all.
 _OPTIMIZERS = ("ResourceApply", "ResourceSparseApply")
 _UPDATES = (
     *_OPTIMIZERS,
@@ -21,7 +21,7 @@ _UPDATES = (
     "AssignAddVariableOp",
     "AssignSubVariableOp",
 )
-# Traceback marks of sums by optimizers: the function in which v1 optimizers sum gradients, and files of Keras' optimizers.
+# Marks of an optimizer's sums in a traceback: the function in which v1 optimizers sum gradients, and files of Keras' optimizers.
 _V1_SUM_FUNCTION = "_distributed_apply"
 _KERAS_OPTIMIZER_PATHS = (
     "/keras/src/optimizers/",
@@ -54,7 +54,7 @@ def require_cross_shard(blueprint: Blueprint) -> None:
         always_diverges=_is_optimizer_update,
     )
     for info in blueprint.variables:
-        if info.trainable and info.name in unsynced_updates:
+        if info.is_trainable and info.name in unsynced_updates:
             raise ModelFnValueError(
                 f"model_fn: {unsynced_updates[info.name].name!r} changes the trainable variable {info.name!r} by an optimizer that "
                 "is not wrapped in CrossShardOptimizer (got an update from one replica's rows, expected one from those of all). "
@@ -114,7 +114,7 @@ def _find_diverging_updates(
         updates[info.name] = (handle, variable_updates)
     operations = blueprint.graph.get_operations()
     sources = frozenset(sources)
-    # Operations whose results may differ; once a variable diverges, its handle is among them, for its value.
+    # Names of operations whose results may differ; once a variable diverges, its handle is among them, for its value.
     diverging_ops = set(sources)
     diverging_updates: dict[str, tf.Operation] = {}
     # Repeat until nothing new diverges: a loop of the graph passes values to operations made earlier, and a variable to any.
@@ -133,7 +133,7 @@ def _find_diverging_updates(
                 # An update may itself be a source: a condition may draw the values that it assigns.
                 is_source = operation.name in sources or always_diverges(operation)
                 if name not in diverging_updates and (
-                    is_source or _has_diverging_input(operation, diverging_ops, handle.op.name)
+                    is_source or _has_diverging_input(operation, diverging_ops, except_op=handle.op.name)
                 ):
                     diverging_updates[name] = operation
                     diverging_ops.add(handle.op.name)
@@ -156,9 +156,9 @@ def _is_sum_by_model(operation: tf.Operation) -> bool:
     )
 
 
-def _has_diverging_input(operation: tf.Operation, diverging_ops: Collection[str], handle: str = "") -> bool:
-    """Return whether an operation has an input from one of the operations `diverging_ops`, other than `handle`."""
-    return any(tensor.op.name in diverging_ops and tensor.op.name != handle for tensor in operation.inputs)
+def _has_diverging_input(operation: tf.Operation, diverging_ops: Collection[str], except_op: str | None = None) -> bool:
+    """Return whether an operation has an input from one of the operations named `diverging_ops`, other than `except_op`."""
+    return any(tensor.op.name in diverging_ops and tensor.op.name != except_op for tensor in operation.inputs)
 
 
 def _find_draws(graph: tf.Graph) -> set[str]:

@@ -48,7 +48,7 @@ def find_summary_writes(graph: tf.Graph) -> list[tf.Operation]:
 def list_results(operations: Iterable[tf.Operation]) -> list[tf.Tensor]:
     """Return the outputs of operations, except handles of resources and variants.
 
-    Callers fetch these besides running the operations: a `tf.cond` only runs what its fetched outputs need.
+    Callers fetch these in addition to running the operations: a `tf.cond` only runs what its fetched outputs need.
     """
     return [
         tensor

@@ -1,4 +1,4 @@
-"""host_call: a function of a TPUEstimatorSpec that the host runs at each step, mostly to write summaries of the step's tensors."""
+"""host_call: a function of a TPUEstimatorSpec that the host runs at each step, usually to write summaries of the step's tensors."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -17,7 +17,7 @@ from tpudata.estimator.tracing.replica_values import ReplicaValues, concatenate_
 from tpudata.estimator.tracing.traced_model import TracedModel
 from tpudata.tensor_types import Specs, Tensors
 
-# Stateful operations that are not updates: handles, reads, and flushes, which run at checkpoints instead.
+# Types of stateful operations that are not updates: handles, reads, and flushes, which run at checkpoints instead.
 _WITHOUT_EFFECT = (
     "SummaryWriter",
     CREATE_WRITER,
@@ -46,7 +46,8 @@ class HostCall:
         self._seed = seed
         blueprint = trace_function(self._call_host_fn, (specs,), seed)
         self._local = LocalVariables(blueprint, blueprint.variables)
-        operations, initializer_names = blueprint.graph.get_operations(), blueprint.initializer_names
+        operations = blueprint.graph.get_operations()
+        initializer_names = blueprint.initializer_names
         updates = [
             operation
             for operation in operations

@@ -55,7 +55,7 @@ class HostMetrics:
         self._replay((tensors,), make_handle_getter(self.local.by_name))
 
     def _call_metric_fn(self, tensors: Tensors) -> Mapping[str, Metric]:
-        """Return the metrics that metric_fn makes of its tensors, checked."""
+        """Return the metrics that metric_fn makes from its tensors, checked."""
         metrics = call_host_function(self._metric_fn, tensors, self._seed)
         check_metrics(metrics, "The result of eval_metrics' metric_fn")
         return metrics
@@ -113,7 +113,9 @@ def _find_keras_updates(variables: Iterable[object], blueprint: Blueprint) -> It
     names = {get_raw_variable(variable).op.name for variable in variables}
     initializer_names = blueprint.initializer_names
     for info in blueprint.variables:
-        for operation in blueprint.get_handle(info).consumers() if info.name in names else ():
+        if info.name not in names:
+            continue
+        for operation in blueprint.get_handle(info).consumers():
             is_read = operation.type in ("ReadVariableOp", "VarIsInitializedOp")
             if not is_read and operation.name not in initializer_names:
                 yield operation

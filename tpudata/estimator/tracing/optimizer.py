@@ -77,7 +77,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             # Any v1 optimizer computes these gradients; `_sum_over_replicas` multiplies them by the share.
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
         else:
-            optimizer, loss = self._opt, loss * self._find_share()
+            optimizer = self._opt
+            loss = loss * self._find_share()
         pairs: list[GradientAndVariable] = optimizer.compute_gradients(loss, var_list=var_list, **kwargs)
         return pairs
 
@@ -100,20 +101,21 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         with hide_replicas():
             if self._is_keras:
                 self._opt.apply_gradients(pairs)
-                applied = tf.no_op() if global_step is None else global_step.assign_add(1)
+                update = tf.no_op() if global_step is None else global_step.assign_add(1)
             else:
-                applied = self._opt.apply_gradients(pairs, global_step, name)
+                update = self._opt.apply_gradients(pairs, global_step, name)
         for operation in graph.get_operations()[num_before:]:
             graph.add_to_collection(APPLIED, operation.name)
             if self._is_keras:  # Keras returns nothing to wait for.
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
-        return applied
+        return update
 
     def _sum_over_replicas(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
         """Return the pairs with gradients summed over the replicas; None stays None."""
-        count, share = count_replicas(), self._find_share()
+        num_replicas = count_replicas()
+        share = self._find_share()
         # Several replicas sum dense gradients; DENSE_GRADIENTS lets a single core of a TPU compute like them.
-        if count > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
+        if num_replicas > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
             pairs = [(_make_dense(gradient), variable) for gradient, variable in pairs]
         if self._is_keras and share != 1.0:  # For v1 optimizers, compute_gradients multiplies the loss by the share.
             pairs = [(None if gradient is None else gradient * share, variable) for gradient, variable in pairs]
@@ -122,11 +124,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
                 "CrossShardOptimizer: apply_gradients got gradients that its compute_gradients did not compute (got "
                 "tf.gradients or a tape, expected compute_gradients). They are summed over %d replicas, not averaged, as in the "
                 "original TPUEstimator. Compute them with compute_gradients of the CrossShardOptimizer.",
-                count,
+                num_replicas,
             )
-        if count == 1:
+        if num_replicas == 1:
             return pairs
-        return [(None if gradient is None else sum_replicas(gradient, count), variable) for gradient, variable in pairs]
+        return [
+            (None if gradient is None else sum_replicas(gradient, num_replicas), variable)
+            for gradient, variable in pairs
+        ]
 
     def _find_share(self) -> float:
         """Return the factor for this replica's loss or gradients: 1 for a sum, 1 / replicas for a mean."""
@@ -147,7 +152,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
 
 def _reject_periodic_options(opt: Optimizer) -> None:
-    """Reject options that act at every n-th step only: a Keras optimizer tests the step by `==`, which in a graph compares objects.
+    """Reject options that act only at every n-th step: a Keras optimizer tests the step by `==`, which in a graph compares objects.
 
     Raises:
         ModelFnValueError: one of these options is set.
@@ -170,7 +175,7 @@ def _make_dense(gradient: Gradient) -> tf.Tensor | None:
 
 
 def reject_other_cross_shard(blueprint: Blueprint) -> None:
-    """Raise ModelFnValueError if model_fn uses TensorFlow's CrossShardOptimizer.
+    """Reject TensorFlow's CrossShardOptimizer in model_fn.
 
     Raises:
         ModelFnValueError: model_fn uses it. Outside of TensorFlow's TPU system, this optimizer sums gradients without the mean, and

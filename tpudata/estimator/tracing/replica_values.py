@@ -28,23 +28,25 @@ class ReplicaValues:
         self._topology = topology
         self._specs = specs
 
-    def concatenate(self, parts: list[Array]) -> Array:
+    def concatenate(self, values: list[Array]) -> Array:
         """Concatenate the replicas' values (NumPy, in order) along axis 0; if all got the same rows, return the first value."""
-        return parts[0] if len(parts) == 1 or self.is_broadcast else np.concatenate(parts)
+        return values[0] if len(values) == 1 or self.is_broadcast else np.concatenate(values)
 
-    def join(self, parts: list[Array]) -> Array:
+    def join(self, values: list[Array]) -> Array:
         """Join the replicas' values (NumPy, in order) of a fetch.
 
         If all replicas got the same rows, the result is the first replica's value. Otherwise, rows are concatenated, other floats
         are averaged, and all other values are the first replica's.
         """
-        if len(parts) == 1 or self.is_broadcast:
-            return parts[0]
-        if self._has_rows(parts[0].shape):
-            return np.concatenate(parts)
-        # By TensorFlow's types: to NumPy, bfloat16 is not a floating type.
-        is_float = tf.as_dtype(parts[0].dtype).is_floating
-        return (np.sum(parts, axis=0) / len(parts)).astype(parts[0].dtype) if is_float else parts[0]
+        first_value = values[0]
+        if len(values) == 1 or self.is_broadcast:
+            return first_value
+        if self._has_rows(first_value.shape):
+            return np.concatenate(values)
+        # TensorFlow's dtype, since bfloat16 is not a floating dtype in NumPy.
+        if tf.as_dtype(first_value.dtype).is_floating:
+            return (np.sum(values, axis=0) / len(values)).astype(first_value.dtype)
+        return first_value
 
     def _has_rows(self, shape: tuple[int, ...]) -> bool:
         """Return whether a replica's value of this shape has as many rows as its batch, and thus likely a row for each."""

@@ -101,6 +101,7 @@ def trace_model(
     graph_fields: dict[str, Any] = {}
 
     def build(features: Tensors, labels: Tensors) -> ModelSpec:
+        """Build the model in the scratch graph, and set `graph_fields`."""
         if num_replicas is not None:
             _mark_for_xla(tf.compat.v1.get_default_graph())
         with tf.name_scope(OWN_SCOPE):

@@ -32,7 +32,7 @@ class CheckpointFollower(Protocol):
         """Handle a written checkpoint; not called for the one at the start."""
 
     def finish(self) -> None:
-        """Handle the last checkpoint, unless it was handled. Called before the hooks' `end`, as in TensorFlow's Estimator."""
+        """Handle the last checkpoint if `after_save` did not; called before the hooks' `end`, as in TensorFlow's Estimator."""
 
 
 class Checkpointing:
@@ -50,7 +50,7 @@ class Checkpointing:
         session: session of the run, for the listeners and the saver.
         loader: loader of the variables.
         events: event file, which is flushed with each checkpoint.
-        start: checkpoint that training begins with, or None.
+        start_checkpoint: checkpoint that training begins with, or None.
         saver: the scaffold's `tf.compat.v1.train.Saver`, which writes the files; or None.
         hooks: hooks of the training, including hooks that do not run in this process.
         listeners: `tf.compat.v1.train.CheckpointSaverListener`s.
@@ -69,7 +69,7 @@ class Checkpointing:
         loader: ScaffoldLoader,
         events: EventWriter,
         *,
-        start: Checkpoint | None,
+        start_checkpoint: Checkpoint | None,
         saver: tf.compat.v1.train.Saver | None,
         hooks: Sequence[SessionRunHook],
         listeners: Sequence[CheckpointSaverListener],
@@ -96,9 +96,9 @@ class Checkpointing:
         self._follower = follower
         self._termination = termination
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
-        # `begin` replaces it by one that begins at the first step.
+        # `begin` replaces it with one that starts at the first step.
         self._cadence = Cadence(step=0)
-        self._saved_step = None if start is None else start.read_step()
+        self._saved_step = None if start_checkpoint is None else start_checkpoint.read_step()
         self._writes_itself = has_interval and not self.saves_by_hook
         if self._writes_itself and saver is not None:
             # Lets the saver also delete checkpoints of earlier runs.
@@ -112,6 +112,7 @@ class Checkpointing:
         follower = _HookFollower(self, self._runtime.model_dir, self._saved_step or 0)
 
         def add_listeners(listeners: Sequence[CheckpointSaverListener]) -> list[CheckpointSaverListener]:
+            """Return the hook's listeners, followed by the listeners and the follower of this training."""
             # An earlier call with this hook may have added its follower, and the same listeners.
             other_listeners = [
                 listener
@@ -142,32 +143,32 @@ class Checkpointing:
                     listener.begin()
 
     def begin(self, step: int) -> None:
-        """Start the intervals at `step`, at which training begins, and save it as `save` does at the start."""
+        """Start the intervals at `step`, at which training begins, and call `save` for this step, with `is_at_start`."""
         config = self._runtime.config
         assert config.save_checkpoints_secs is not DEFAULT  # RunConfig replaces it.
         self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
-        self.save(step, at_start=True)
+        self.save(step, is_at_start=True)
 
     def find_next_step(self, step: int, step_seconds: float) -> int | None:
         """Return the step of the next checkpoint, estimated from the time of a step for intervals in seconds; None if unknown."""
         return self._cadence.find_next_step(step, step_seconds)
 
     def is_due(self, step: int) -> bool:
-        """Return whether a checkpoint is due; intervals in seconds are measured by the chief's clock."""
+        """Return whether a checkpoint is due; intervals in seconds are measured with the chief's clock."""
         is_due = self._cadence.is_due(step)
         is_timed = self._runtime.config.save_checkpoints_secs is not None
         return bool(self._runtime.peers.broadcast_number(int(is_due))) if is_timed else is_due
 
-    def save(self, step: int, *, at_start: bool = False) -> bool:
+    def save(self, step: int, *, is_at_start: bool = False) -> bool:
         """Write a checkpoint, and call the listeners and the follower.
 
-        Nothing is written or called if this step has a checkpoint, a hook writes the checkpoints, or the RunConfig has no interval
-        for them, except as `at_start` says.
+        Nothing is written or called if a hook writes the checkpoints, the RunConfig has no interval for them, or this step has a
+        checkpoint already; `is_at_start` makes an exception to the last rule.
 
         Args:
             step: the global step.
-            at_start: whether no step was done yet. The follower is not called then; and if there are listeners, the checkpoint is
-                written and they are called even if the step has a checkpoint already.
+            is_at_start: whether no step was done yet. The follower is not called then; and if there are listeners, the checkpoint
+                is written and they are called even if the step has a checkpoint already.
 
         Returns:
             Whether a listener requests the end of training.
@@ -179,7 +180,7 @@ class Checkpointing:
         self._cadence.restart(step)
         has_checkpoint = self._saved_step == step
         # Only the chief has listeners, and the other processes must take part in its checkpoint.
-        calls_listeners_anyway = at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
+        calls_listeners_anyway = is_at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
         if not self._writes_itself or (has_checkpoint and not calls_listeners_anyway):
             return False
         with self._session.as_default_graph():
@@ -188,15 +189,15 @@ class Checkpointing:
         checkpoint = self._write_checkpoint(step)
         self._saved_step = step
         with self._session.as_default_graph():
-            stops = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
+            stop_requests = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
         # The variables have this checkpoint's values, so an evaluation in this process need not load them.
         self._runtime.store.set_source(list(self._step.variables), checkpoint)
         self._events.flush()
         self._step.flush()
         _log.info("Saved %s.", checkpoint.prefix)
-        if not at_start:
+        if not is_at_start:
             self.call_follower(checkpoint)
-        return any(stops)
+        return any(stop_requests)
 
     def _write_checkpoint(self, step: int) -> Checkpoint:
         """Return the checkpoint of a step, which the chief writes while the other processes wait."""
@@ -217,7 +218,7 @@ class Checkpointing:
         if self._follower is not None:
             with self._termination.exit_immediately():
                 self._follower.after_save(checkpoint)
-            # An evaluation may have replaced the values of variables by averages.
+            # An evaluation may have replaced the values of variables, such as by averages.
             self._loader.restore(checkpoint)
 
     def end(self, step: int) -> None:

@@ -132,12 +132,13 @@ class DeviceLoops:
             summaries.begin()
             fetch_names |= get_tensor_names(summaries.step_fetches)
         self._store.set_source(list(step.variables), source=None)  # No checkpoint has the values after a step.
-        step_before = self.global_step
+        global_step_before = self.global_step
         records_summaries = fetches_summaries and summaries.uses_tf_summary
         loop_result = step.run(iteration, LoopRequest(size, records_summaries, self._is_single_step, feeds))
-        self.global_step, losses = int(loop_result.global_step), np.asarray(loop_result.losses)
+        self.global_step = int(loop_result.global_step)
+        losses = np.asarray(loop_result.losses)
         # A hook may count the steps, and a train_op that can count may skip an update, as loss scaling does.
-        if len(losses) and self.global_step == step_before and not self._has_hooks and not step.can_count_steps:
+        if len(losses) and self.global_step == global_step_before and not self._has_hooks and not step.can_count_steps:
             raise ModelFnValueError(
                 "model_fn: train_op never changes the global step, so that training would not end. Pass "
                 "global_step=tf.compat.v1.train.get_global_step() to the optimizer's minimize or apply_gradients."

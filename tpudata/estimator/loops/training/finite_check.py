@@ -24,8 +24,8 @@ class FiniteCheck:
     Args:
         step: the compiled step.
         model_dir: folder of the checkpoints, for the message.
-        is_single_step: whether the host runs single steps, for hooks that run at each step.
         interval: number of single steps between two checks of the variables.
+        is_single_step: whether the host runs single steps, for hooks that run at each step.
     """
 
     def __init__(self, step: TrainStep, model_dir: str, interval: int, *, is_single_step: bool) -> None:

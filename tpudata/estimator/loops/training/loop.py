@@ -56,16 +56,17 @@ def train(
     handles_sigterm = runtime.config.exit_on_sigterm
     sigterm_context = handle_sigterm() if handles_sigterm else contextlib.nullcontext(Termination())
     with sigterm_context as termination, peers.translate_errors():
-        start = find_chiefs_latest(runtime.model_dir, peers)
-        if max_steps is not None and start is not None and start.read_step() >= max_steps:
-            _log.info("Nothing to train: %s has reached max_steps=%d.", start.prefix, max_steps)
+        start_checkpoint = find_chiefs_latest(runtime.model_dir, peers)
+        start_step = 0 if start_checkpoint is None else start_checkpoint.read_step()
+        if max_steps is not None and start_checkpoint is not None and start_step >= max_steps:
+            _log.info("Nothing to train: %s has reached max_steps=%d.", start_checkpoint.prefix, max_steps)
             return None
         # Processes of a cluster end together, after the first loop.
         with termination.exit_immediately() if peers.count == 1 else contextlib.nullcontext():
-            feed = runtime.make_feed(input_fn, ModeKeys.TRAIN, 0 if start is None else start.read_step())
+            feed = runtime.make_feed(input_fn, ModeKeys.TRAIN, start_step)
             step = runtime.get_step(ModeKeys.TRAIN, feed.element_spec)
         assert isinstance(step, TrainStep)  # The class for this mode.
-        training = _Training(runtime, step, start, hooks, listeners, follower, termination)
+        training = _Training(runtime, step, start_checkpoint, hooks, listeners, follower, termination)
         try:
             return training.run(feed, steps, max_steps)
         finally:
@@ -78,7 +79,7 @@ class _Training:
     Args:
         runtime: the model on its devices.
         step: the compiled step.
-        start: checkpoint that training begins with, or None.
+        start_checkpoint: checkpoint that training begins with, or None.
         hooks: hooks of the call, without the hooks of the spec.
         listeners: saving listeners of the call.
         follower: work after each checkpoint; or None.
@@ -89,7 +90,7 @@ class _Training:
         self,
         runtime: Runtime,
         step: TrainStep,
-        start: Checkpoint | None,
+        start_checkpoint: Checkpoint | None,
         hooks: Sequence[SessionRunHook],
         listeners: Sequence[CheckpointSaverListener],
         follower: CheckpointFollower | None,
@@ -99,7 +100,7 @@ class _Training:
         self._runtime = runtime
         self._peers = peers
         self._step = step
-        self._start = start
+        self._start_checkpoint = start_checkpoint
         self._termination = termination
         self._listener_stops = False
         has_additions = bool(list_training_hooks(step.spec, hooks) or listeners) or has_scaffold(step.spec)
@@ -120,7 +121,7 @@ class _Training:
             session,
             self._loader,
             self._events,
-            start=start,
+            start_checkpoint=start_checkpoint,
             saver=scaffold.saver,
             hooks=hooks,
             listeners=listeners if peers.is_chief else (),  # The chief writes the checkpoints.
@@ -143,7 +144,7 @@ class _Training:
             has_hooks=self._has_hooks,
             is_single_step=is_single_step,
         )
-        self._size = LoopSize(TPUConfig(iterations_per_loop=1) if is_single_step else tpu_config)
+        self._loop_size = LoopSize(TPUConfig(iterations_per_loop=1) if is_single_step else tpu_config)
         profile_steps = config.profile_steps if peers.is_chief else None
         self._profiler = Profiler(runtime.model_dir, profile_steps, is_on_devices=bool(runtime.topology.devices))
 
@@ -155,7 +156,7 @@ class _Training:
         """
         self._begin(feed)
         end_step = self.global_step + steps if steps is not None else max_steps
-        # The number of steps is unknown if a step or a hook may change the global step otherwise than by 1.
+        # The number of steps is unknown if a step or a hook may change the global step by something other than 1.
         limit = None
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             limit = end_step - self.global_step
@@ -189,10 +190,10 @@ class _Training:
     def _begin(self, feed: Feed) -> None:
         """Load the variables, and begin the work of hooks, listeners and the log, in the order of a MonitoredSession."""
         runtime = self._runtime
-        infeed_sleep = runtime.config.tpu_config.initial_infeed_sleep_secs
+        infeed_sleep_seconds = runtime.config.tpu_config.initial_infeed_sleep_secs
         self._checkpointing.prepare()
         self._monitor.begin()
-        self._loader.load(self._start)
+        self._loader.load(self._start_checkpoint)
         self._step.reset_local()
         self._loops.global_step = self._step.global_step
         num_examples = count_examples(runtime, feed.element_spec)
@@ -206,15 +207,15 @@ class _Training:
         )
         self._checkpointing.begin(self.global_step)
         self._monitor.after_create_session()
-        if not self._ends_loops_when_due and infeed_sleep:  # As in TensorFlow's TPUEstimator, on a TPU alone.
-            time.sleep(infeed_sleep)
+        if runtime.topology.is_tpu and infeed_sleep_seconds:  # As in TensorFlow's TPUEstimator, only on a TPU.
+            time.sleep(infeed_sleep_seconds)
 
     def _run_loops(self, iteration: StepIteration, end_step: int | None) -> float | None:
         """Run loops up to a step (None: until the data ends); return the loss of the last step, or None if there was none."""
         last_loss = None
         # `_choose_next_size` returns 0 if SIGTERM, a hook or a listener ends training.
         while (end_step is None or self.global_step < end_step) and (size := self._choose_next_size(end_step)):
-            started = time.monotonic()
+            start_time = time.monotonic()
             self._profiler.before_loop(self.global_step)
             fetches = self._monitor.before_run()
             # The processes of a cluster take this step together, and end after it.
@@ -227,7 +228,7 @@ class _Training:
                 iteration, size, fetches, self._monitor.model_feeds, fetches_summaries=fetches_summaries
             )
             self._profiler.after_loop(self.global_step)
-            self._size.fit(len(values.losses), time.monotonic() - started)
+            self._loop_size.fit(len(values.losses), time.monotonic() - start_time)
             if values.losses:
                 last_loss = values.losses[-1]
                 self._progress.report(step_before, values.global_steps, values.losses, values.fetched)
@@ -247,7 +248,9 @@ class _Training:
     def _choose_next_size(self, end_step: int | None) -> int:
         """Return the chief's number of steps for the next loop; 0 if SIGTERM, a hook or a listener ends training in any process."""
         # The processes sum their numbers, so all but the chief pass a size of 0.
-        size = self._size.next(self.global_step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
+        size = (
+            self._loop_size.next(self.global_step, (end_step, *self._list_loop_ends())) if self._peers.is_chief else 0
+        )
         is_stopped = self._listener_stops or self._monitor.should_stop
         size, num_stopped, num_terminated = self._peers.sum_numbers(
             [size, int(is_stopped), int(self._termination.is_requested)]
@@ -264,7 +267,7 @@ class _Training:
         # On a TPU, no loop ends early for a checkpoint or the log, which wait for its end.
         if not self._ends_loops_when_due:
             return (profile_end,)
-        checkpoint_step = self._checkpointing.find_next_step(self.global_step, self._size.step_seconds)
+        checkpoint_step = self._checkpointing.find_next_step(self.global_step, self._loop_size.step_seconds)
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.global_step))
 
     def _forget_checkpoint_after_writes(self) -> bool:

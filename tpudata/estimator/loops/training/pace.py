@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from tpudata.estimator.config.tpu_config import TPUConfig
 
-_MAX_LOOP = 2**31 - 1  # Loops count their steps in an int32.
+_MAX_LOOP_STEPS = 2**31 - 1  # Loops count their steps in an int32.
 
 
 class LoopSize:
@@ -34,19 +34,19 @@ class LoopSize:
         """
         limits = [end - step for end in ends if end is not None]
         # A hook that sets the global step may have passed an end, but a loop has at least one step.
-        return max(1, min([self._steps, _MAX_LOOP, *limits]))
+        return max(1, min([self._steps, _MAX_LOOP_STEPS, *limits]))
 
-    def fit(self, steps: int, seconds: float) -> None:
-        """Fit the next loop to the last one, which took `seconds` for `steps` steps.
+    def fit(self, num_steps: int, seconds: float) -> None:
+        """Fit the size of the next loop to the last loop, which took `seconds` for `num_steps` steps.
 
         The first loop, which compiles, is ignored. If iterations_per_loop is a number, only the time of a step is recorded.
         """
-        if self._has_compiled and steps:
-            self.step_seconds = seconds / steps
-        if self._has_compiled and steps and self._seconds is not None:
-            fitted_steps = int(self._seconds * steps / max(seconds, 1e-6))
+        if self._has_compiled and num_steps:
+            self.step_seconds = seconds / num_steps
+        if self._has_compiled and num_steps and self._seconds is not None:
+            fitted_steps = int(self._seconds * num_steps / max(seconds, 1e-6))
             # Limit the growth, since one loop may have taken unusually little time.
-            self._steps = max(1, min(fitted_steps, 10 * steps, _MAX_LOOP))
+            self._steps = max(1, min(fitted_steps, 10 * num_steps, _MAX_LOOP_STEPS))
         self._has_compiled = True
 
 
@@ -65,7 +65,7 @@ class Cadence:
     ) -> None:
         self._steps = steps
         self._seconds = seconds
-        self._due_step: int | None = None  # None for an interval in seconds.
+        self._due_step: int | None = None  # None without an interval in steps.
         self.restart(step)
         if runs_at_first_step and steps is not None:  # The first interval is one step.
             self._due_step = step + 1
@@ -90,9 +90,9 @@ class Cadence:
             step_seconds: seconds of a step, from which the due step is estimated for an interval in seconds; 0 if unknown.
         """
         if self._seconds is None or not step_seconds:
-            return self._due_step  # None for an interval in seconds.
+            return self._due_step  # None without an interval in steps.
         remaining_seconds = self._seconds - (time.monotonic() - self._start_time)
-        return step + max(1, int(min(remaining_seconds / step_seconds, _MAX_LOOP)))
+        return step + max(1, int(min(remaining_seconds / step_seconds, _MAX_LOOP_STEPS)))
 
     def compute_speed(self, step: int) -> float:
         """Return the steps per second from the last restart to `step`, the current one."""

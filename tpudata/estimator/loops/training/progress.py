@@ -56,16 +56,16 @@ class Progress:
         self._summaries = summaries
         self._num_examples = num_examples
         self._reports_every_step = reports_every_step
-        self._logging = Cadence(step, config.log_step_count_steps, runs_at_first_step=True)
-        self._summarising = Cadence(step, config.save_summary_steps, runs_at_first_step=True)
-        # Expected global step after the next step. TensorFlow's SummarySaverHook decides by it, before the step, whether to write.
+        self._log_cadence = Cadence(step, config.log_step_count_steps, runs_at_first_step=True)
+        self._summary_cadence = Cadence(step, config.save_summary_steps, runs_at_first_step=True)
+        # Expected global step after the next step. From it, SummarySaverHook decides before the step whether to write.
         self._expected_step = step + 1
         self._logged_step: int | None = None
         self._num_remaining_warnings = _MAX_STALL_WARNINGS
 
     def are_summaries_due(self, size: int) -> bool:
         """Return whether summaries are due at the end of a loop of `size` steps."""
-        return self._summarising.is_due(self._expected_step + size - 1)
+        return self._summary_cadence.is_due(self._expected_step + size - 1)
 
     def list_loop_ends(self, step: int) -> tuple[int | None, int | None]:
         """Return the steps at which a loop from `step` on must end: for the log, and for summaries of the loop's last step.
@@ -73,13 +73,15 @@ class Progress:
         A step is None if the log, or the summaries, let the loop end anywhere.
         """
         # Both intervals are in steps, so the time of a step is not needed.
-        log_end = self._logging.find_next_step(step, step_seconds=0.0)
-        due_step = self._summarising.find_next_step(step, step_seconds=0.0) if self._summaries.has_summaries else None
+        log_end = self._log_cadence.find_next_step(step, step_seconds=0.0)
+        due_step = (
+            self._summary_cadence.find_next_step(step, step_seconds=0.0) if self._summaries.has_summaries else None
+        )
         if due_step is None:
             return log_end, None
-        # Summaries are due by the expected step, which is ahead of the global step after a step that did not count.
-        ahead = self._expected_step - 1 - step
-        return log_end, due_step - ahead
+        # Whether summaries are due depends on the expected step, which is ahead of the global step after a step that did not count.
+        num_steps_ahead = self._expected_step - 1 - step
+        return log_end, due_step - num_steps_ahead
 
     def report(
         self, step_before: int, global_steps: Sequence[int], losses: Sequence[float], fetched: Mapping[str, Array]
@@ -92,29 +94,31 @@ class Progress:
             losses: losses of these steps.
             fetched: NumPy values fetched from the last step, by name.
         """
-        starts = [step_before, *global_steps[:-1]]
-        num_stalls = sum(start == step for start, step in zip(starts, global_steps, strict=True))
+        # Global step before each step of the loop.
+        steps_before = [step_before, *global_steps[:-1]]
+        num_stalls = sum(before == after for before, after in zip(steps_before, global_steps, strict=True))
         self._warn_of_stalls(num_stalls, global_steps)
         last_position = len(global_steps) - 1
         # On a TPU, summaries come at the ends of loops.
-        for position in range(len(global_steps)) if self._reports_every_step else (last_position,):
+        reported_positions = range(len(global_steps)) if self._reports_every_step else (last_position,)
+        for position in reported_positions:
             step = global_steps[position]
-            is_due = self._summarising.is_due(self._expected_step if self._reports_every_step else step)
+            is_due = self._summary_cadence.is_due(self._expected_step if self._reports_every_step else step)
             # TensorFlow's hook reads the step again only for summaries; otherwise it adds 1 to the step before.
-            self._expected_step = (step if is_due else starts[position] + 1) + 1
+            self._expected_step = (step if is_due else steps_before[position] + 1) + 1
             if is_due:
                 self._events.write_scalars(step, {"loss": losses[position]})
-                self._summarising.restart(step)
+                self._summary_cadence.restart(step)
                 if position == last_position:  # Only the last step's values are fetched.
                     self._summaries.write(step, fetched, self._events)
         step = global_steps[-1]
-        if self._logging.is_due(step):
+        if self._log_cadence.is_due(step):
             # The first log line has no rates: they would include compilation.
             rates = {} if self._logged_step is None else self._compute_rates(step)
             self._log(step, losses[-1], rates)
             if rates:
                 self._events.write_scalars(step, rates)
-            self._logging.restart(step)
+            self._log_cadence.restart(step)
 
     def _warn_of_stalls(self, num_stalls: int, global_steps: Sequence[int]) -> None:
         """Warn, five times at most, of steps that did not change the global step.
@@ -142,7 +146,7 @@ class Progress:
 
     def _compute_rates(self, step: int) -> dict[str, float]:
         """Return the speeds since the last log line, by tag; examples per second only if the batch size is known."""
-        speed = self._logging.compute_speed(step)
+        speed = self._log_cadence.compute_speed(step)
         rates = {"global_step/sec": speed}
         return rates if self._num_examples is None else {**rates, "examples/sec": speed * self._num_examples}
 
