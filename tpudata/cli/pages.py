@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tpudata.cli import COMMANDS
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 # setup.py copies docs/ into the package.
 _FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
@@ -75,7 +77,5 @@ def list_pages() -> list[Page]:
 
 def find_short_names(pages: list[Page]) -> dict[str, str]:
     """Return the short name of each page by its full name: the file's name, unless another page or a command has it."""
-    from tpudata.cli import COMMANDS
-
     used_names = [page.file.stem for page in pages] + [*COMMANDS]
     return {page.name: page.file.stem if used_names.count(page.file.stem) == 1 else page.name for page in pages}

@@ -98,6 +98,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     )
     stages = list(stage_runner.measure(input_fns, flags.seconds))
     storage = None
+    # `num_reads` is None on a disk, where records are not read in pieces.
     if stage_runner.num_reads is not None:
         storage = measure_storage(dataset, flags.split, stage_runner, stages[0], flags.seconds)
     cores = count_usable_cores()
@@ -210,7 +211,8 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
         is_busy: whether the cores are busy: the cost is then CPU time, otherwise elapsed time.
     """
     # Each stage also does the work of the stages before it.
-    added_costs, max_cost = {}, 0.0
+    added_costs = {}
+    max_cost = 0.0
     for stage in stages:
         cost = stage.cpu_per_record if is_busy else 1 / stage.rate
         # A stage that is measured as cheaper than an earlier stage counts as free.

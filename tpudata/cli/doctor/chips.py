@@ -1,4 +1,7 @@
-"""Probe by `tpudata doctor` of the TPU chips that jax sees, and their speed. Run in a separate process: a TPU may not answer."""
+"""Probe of the TPU chips that jax sees, and of their speed, for `tpudata doctor`.
+
+It runs in a separate process, since a TPU may not answer.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ class NoTPUError(TpudataError):
     """This machine has no TPU."""
 
 
-def find_chips() -> str:
+def describe_chips() -> str:
     """Return a line on the TPU chips of this machine, with their speed.
 
     Raises:
-        NoTPUError: there are no TPU chips; the message says what runs replicas instead.
+        NoTPUError: there are no TPU chips; if jax is installed, the message says what runs replicas instead.
         TpudataError: the chips cannot be used, or multiply wrongly; the message says why.
     """
     from tpudata.devices.processes.device_search import find_tpu_devices, import_jax
@@ -73,7 +76,7 @@ def measure_multiplication_rate(
 
     def measure_seconds(product_count: int) -> float:
         started = time.monotonic()
-        # Each row of a product of matrices whose values are all 1 / row_count adds up to 1.
+        # Each row of a product of matrices whose values are all 1 / row_count adds up to 1. `not <` is also true for NaN.
         for device, total in zip(devices, [multiply(matrix, product_count) for matrix in matrices], strict=True):
             if not abs(float(total) / row_count - 1) < 0.1:
                 raise TpudataError(

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpudata._tensorflow import require_tensorflow
-from tpudata.cli.doctor.chips import NoTPUError, find_chips
+from tpudata.cli.doctor.chips import NoTPUError, describe_chips
 from tpudata.console.flags import height_width
 from tpudata.console.loading import loading_without_gc
 from tpudata.console.process import end_with_parent
@@ -51,9 +51,9 @@ def describe_devices() -> str:
 
 def describe_tpu() -> str:
     """Return a line on the TPU chips of this machine, and their speed; NoTPUError without chips."""
-    # `find_chips` imports jax; the probe ends after it, so the garbage collector may stay off for all of it.
+    # `describe_chips` imports jax; the probe ends after it, so the garbage collector may stay off for all of it.
     with quiet_loading(), loading_without_gc():
-        return find_chips()
+        return describe_chips()
 
 
 def describe_credentials() -> str:
@@ -222,7 +222,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
         started = time.monotonic()
         with tf.device(device):
             total = float(multiply(tf.constant(product_count)))
-        # Each row of the product of matrices whose values are all 1 / row_count adds up to 1.
+        # Each row of the product of matrices whose values are all 1 / row_count adds up to 1. `not <` is also true for NaN.
         if not abs(total / row_count - 1) < 0.1:
             raise TpudataError(f"The {kind} multiplies matrices wrongly. Use another one.")
         return time.monotonic() - started
