@@ -14,12 +14,12 @@ from tpudata.migrate.analysis.versions import is_written_for_v1
 
 # Lines, and what a person must do there.
 Notes: TypeAlias = Iterator[tuple[int, str]]
-# Parts of TensorFlow's package that are not its API, and what became of them.
+# Parts of TensorFlow's package that are not its API, by their first name below `tensorflow`, and what became of them.
 _PRIVATE_PARTS = {
-    "tensorflow.python": "is private to TensorFlow, and changes with each release",
-    "tensorflow.examples": "is gone from TensorFlow",
-    "tensorflow.models": "is gone from TensorFlow",
-    "tensorflow.contrib": "is gone from TensorFlow",
+    "python": "is private to TensorFlow, and changes with each release",
+    "examples": "is gone from TensorFlow",
+    "models": "is gone from TensorFlow",
+    "contrib": "is gone from TensorFlow",
 }
 
 
@@ -134,11 +134,10 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
             continue
         for name in names:
             # Modules of TensorFlow's estimator in tensorflow.python have another path, and are rewritten.
-            path = find_module_path(name) or ()
-            for part, fate in _PRIVATE_PARTS.items():
-                # A path is below `tensorflow`: it begins with `python`, not with `tensorflow.python`.
-                if path[:1] == (part.rpartition(".")[2],):
-                    yield node.lineno, f"{name} {fate}. Import what it gave from TensorFlow's API, if it is there."
+            path = find_module_path(name)
+            fate = _PRIVATE_PARTS.get(path[0]) if path else None
+            if fate is not None:
+                yield node.lineno, f"{name} {fate}. Import what it gave from TensorFlow's API, if it is there."
 
 
 def find_dimension_values(tree: ast.AST, root: str) -> Notes:

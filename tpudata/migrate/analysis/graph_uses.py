@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from tpudata.migrate.analysis.bindings import Binding, find_tensorflow_path, split_dotted_name
 
+# The sets are written as unpacked tuples, since the formatter puts each element of a set in a separate line.
+
 # Names that need a graph, and that only a program's own training loop uses: a model_fn and an input_fn have no session.
 _SESSION_NAMES = frozenset(
     {
@@ -66,7 +68,7 @@ class _Position(NamedTuple):
 
 
 class GraphUses:
-    """The uses in files; which functions run is judged by the names that code calls.
+    """The calls in files that need a graph. Which functions run is judged by the names that code calls.
 
     Args:
         trees: syntax trees of the files, by their paths.

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from tpudata.migrate.analysis.bindings import Binding, find_paths
 
-_VERSIONS = frozenset({"__version__", "VERSION", "version"})
+# Names of TensorFlow's version below `tensorflow`.
+_VERSION_NAMES = frozenset({"__version__", "VERSION", "version"})
 # Errors that the use of a name raises in a release without it.
 _MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
 
@@ -52,7 +53,7 @@ class _VersionTests:
         # Variables that hold the version or the result of a test also count.
         if any(isinstance(child, ast.Name) and child.id in self._names for child in ast.walk(node)):
             return True
-        if any(_VERSIONS & set(path) for _, path in find_paths(node, self._bindings)):
+        if any(_VERSION_NAMES & set(path) for _, path in find_paths(node, self._bindings)):
             return True
         return any(self._is_hasattr_of_tensorflow(child) for child in ast.walk(node) if isinstance(child, ast.Call))
 

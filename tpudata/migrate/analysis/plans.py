@@ -143,7 +143,7 @@ class _Planner:
         programs = self._find_programs(path)
         if self._versions[path] is not Version.V1 or any(program & self._estimator_files for program in programs):
             return False
-        # A program that chooses the behaviour itself keeps its choice. The call goes after an import of TensorFlow 1's kind.
+        # A program that chooses the behaviour itself keeps its choice. The call goes after a plain import of TensorFlow.
         if any(program & self._behaviour_files for program in programs) or not _imports_as_v1(self._bindings[path]):
             return False
         # An entry file that does not import TensorFlow leaves the call to the file that does.
