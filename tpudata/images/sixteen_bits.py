@@ -16,7 +16,9 @@ from tpudata.images.pillow_files import load_image, open_image, translate_pillow
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
 # Samples that are scaled at a time: 8 MiB as int64.
 _BAND_SAMPLES = 1 << 20
-_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of SampleFormat
+# TIFF tags, and the value of SampleFormat for unsigned integers.
+_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1
+# TIFF tags for the width and the height of a tile.
 _TILE_SIDES = (322, 323)
 # Offset of the colour type in a PNG's IHDR, and its values; 6 is RGB and alpha.
 _PNG_COLOR_TYPE = 25
