@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tpudata.errors import SourceError
 from tpudata.json_values import parse_input_json
-from tpudata.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_eos, sha256
+from tpudata.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_other_eos, sha256
 
 NAME = "chars"
 FILE = "vocab.json"
@@ -25,7 +25,7 @@ _CODE_POINTS = 0x110000
 
 
 class CharTokenizer:
-    """Tokenizer of characters by their place in a vocabulary; see the module's docstring.
+    """Tokenizer of characters, whose ids are their positions in a vocabulary; see the module's docstring.
 
     Args:
         characters: each once, in the order of their code points.
@@ -38,7 +38,7 @@ class CharTokenizer:
     """
 
     def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
-        reject_eos(eos, NAME)
+        reject_other_eos(eos, NAME)
         if not characters or any(character >= following for character, following in itertools.pairwise(characters)):
             raise SourceError("the vocabulary is not a list of distinct characters in the order of code points")
         self.characters = characters

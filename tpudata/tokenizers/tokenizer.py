@@ -102,7 +102,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def reject_eos(eos: str | None, name: str) -> None:
+def reject_other_eos(eos: str | None, name: str) -> None:
     """Raise UsageError if --eos names another token than `<eos>`, for a tokenizer that always ends documents with this one."""
     if eos not in (None, EOS):
         raise UsageError(f"--eos: the tokenizer {name} has {EOS} (got {eos!r}). Omit the flag.")
