@@ -126,6 +126,7 @@ def _scale(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     step = max(1, _BAND_SAMPLES // max(1, samples[:1].size))
     for row in range(0, len(samples), step):
         band = samples[row : row + step].astype(np.int64)
+        # 65535 becomes 255. The added 32767, half of the divisor, makes the division round to the nearest.
         scaled[row : row + step] = (band * 255 + 32767) // 65535
     return scaled
 

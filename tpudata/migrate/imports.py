@@ -105,7 +105,7 @@ def _rewrite_statement(rewriter: Rewriter, statement: _Import, new_lines: list[s
     # In one normal form, so that an import that stays the same is recognised.
     old_text = ast.unparse(statement)
     # Code that tests TensorFlow's release stays unchanged.
-    is_guarded = statement in rewriter.plan.guarded
+    is_guarded = statement in rewriter.plan.guarded_nodes
     text = "\n".join([*([old_text] if is_guarded else _format_imports(rewriter, statement)), *new_lines])
     if text == old_text:
         return

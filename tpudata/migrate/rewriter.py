@@ -56,7 +56,7 @@ class Rewriter(abc.ABC):
         self.modules: set[str] = set()
         self.old_keras_line: int | None = None
         # Names and calls of guarded code stay unchanged.
-        self.frozen_ids = {id(node) for node in plan.guarded}
+        self.frozen_ids = {id(node) for node in plan.guarded_nodes}
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:

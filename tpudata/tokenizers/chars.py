@@ -78,7 +78,7 @@ class CharTokenizer:
             if not all(isinstance(character, str) and len(character) == 1 for character in characters):
                 raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
-        # A TypeError: the value of `characters` is not a list. A SourceError: it is not a vocabulary.
+        # A TypeError: `characters` is no list, such as null. A SourceError: they are not in order, or there are none.
         except (ValueError, TypeError, SourceError) as error:
             raise SourceError(
                 f"{path} is not a vocabulary of characters, which a conversion with chars writes as {FILE}: {error}. {COPY_AGAIN}"

@@ -90,8 +90,8 @@ class Utf8Tokenizer(Tokenizer, Protocol):
 
 
 @runtime_checkable
-class PlacingTokenizer(Tokenizer, Protocol):
-    """A tokenizer that reports the characters of each token."""
+class OffsetTokenizer(Tokenizer, Protocol):
+    """A tokenizer that also returns where each token starts and ends in the text."""
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the ids, int32 [tokens], and the start and end of each token in characters, int64 [tokens, 2]."""

@@ -130,7 +130,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
-    """Return the input_fns of the stages after parsing, by name: `decode`, if decoded images are changed, and `input_fn`."""
+    """Return the input_fns of the stages after parsing, by name: `decode`, if images are changed after it, and `input_fn`."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
     crop = None

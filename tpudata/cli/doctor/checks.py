@@ -137,7 +137,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
 
 
 def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: set[str]) -> Iterator[str]:
-    """Yield a problem for each shard and index that is missing, or differs from the manifest.
+    """Yield a problem for each shard or index that is missing, and each shard that differs from the manifest or the quarantine.
 
     Args:
         dataset: the dataset.
@@ -213,10 +213,10 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
         return None
     try:
         labels_by_record = [
-            labels
-            for name, split in dataset.manifest.splits.items()
+            record_labels
+            for split_name, split in dataset.manifest.splits.items()
             if split.records
-            for labels in _sample_labels(dataset, name, label.name)
+            for record_labels in _sample_labels(dataset, split_name, label.name)
         ]
     except TpudataError as error:
         return DoctorLine("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
@@ -224,7 +224,8 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    label_range = f"labels {low} to {high} in {count_text(sum(map(bool, labels_by_record)), 'record')}"
+    labelled_count = sum(1 for record_labels in labels_by_record if record_labels)
+    label_range = f"labels {low} to {high} in {count_text(labelled_count, 'record')}"
     num_classes = label.num_classes
     if num_classes is not None and not label.label_offset <= low <= high < label.label_offset + num_classes:
         largest_label = label.label_offset + num_classes - 1
@@ -276,19 +277,19 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
     return first_output, output_count
 
 
-def _sample_labels(dataset: Dataset, split: str, name: str) -> list[list[int]]:
+def _sample_labels(dataset: Dataset, split_name: str, feature_name: str) -> list[list[int]]:
     """Return the labels of each of some records of a split, spread evenly.
 
     Args:
         dataset: the dataset.
-        split: name of the split.
-        name: name of the feature with the labels.
+        split_name: name of the split.
+        feature_name: name of the feature with the labels.
     """
-    source = RecordSource(dataset.path, split, decode=None)
+    source = RecordSource(dataset.path, split_name, decode=None)
     indices = np.unique(np.linspace(0, len(source) - 1, min(len(source), _MAX_CHECKED_RECORDS)).astype(int)).tolist()
     labels_by_record: list[list[int]] = []
     for start in range(0, len(indices), _BATCH_SIZE):
         # `__getitems__`, which PyTorch's loaders call, reads several records with few requests.
         examples = map(decode_example, source.__getitems__(indices[start : start + _BATCH_SIZE]))
-        labels_by_record += [[int(value) for value in example.get(name, [])] for example in examples]
+        labels_by_record += [[int(value) for value in example.get(feature_name, [])] for example in examples]
     return labels_by_record

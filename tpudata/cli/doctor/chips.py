@@ -76,8 +76,10 @@ def measure_multiplication_rate(
 
     def measure_seconds(product_count: int) -> float:
         started = time.monotonic()
+        # All devices are started before `float` waits for the first.
+        totals = [multiply(matrix, product_count) for matrix in matrices]
         # Each row of a product of matrices whose values are all 1 / row_count adds up to 1. `not <` is also true for NaN.
-        for device, total in zip(devices, [multiply(matrix, product_count) for matrix in matrices], strict=True):
+        for device, total in zip(devices, totals, strict=True):
             if not abs(float(total) / row_count - 1) < 0.1:
                 raise TpudataError(
                     f"{device} multiplies matrices wrongly (got the sum {float(total):g}, expected {row_count}). Use another one."

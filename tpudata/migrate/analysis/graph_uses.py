@@ -129,7 +129,7 @@ class _GraphUseReader:
     def __init__(self, bindings: Mapping[str, Binding], tree: ast.Module) -> None:
         self._bindings = bindings
         # Variables that hold a tf.Graph.
-        self._graphs = {
+        self._graph_variables = {
             target.id
             for node in ast.walk(tree)
             if isinstance(node, ast.Assign) and self._is_new_graph(node.value)
@@ -219,7 +219,7 @@ class _GraphUseReader:
         chain = split_dotted_name(owner)
         # Attributes and parameters are judged by their names.
         return self._is_new_graph(owner) or (
-            chain is not None and (chain[-1] in self._graphs or "graph" in chain[-1].lower())
+            chain is not None and (chain[-1] in self._graph_variables or "graph" in chain[-1].lower())
         )
 
 

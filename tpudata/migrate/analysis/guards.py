@@ -16,7 +16,7 @@ _VERSION_NAMES = frozenset({"__version__", "VERSION", "version"})
 _MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
 
 
-def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
+def find_guarded_nodes(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
     """Return the nodes that may run with only one release.
 
     These are the nodes inside each `if` that tests TensorFlow's version or names, and the nodes in the body and the handlers of
