@@ -94,7 +94,7 @@ def read_header(data: bytes, image_format: str) -> ImageHeader:
         image_format: format, `JPEG` or `PNG`, from `detect_format`.
 
     Raises:
-        ValueError: it is truncated or damaged, or has no pixels or too many; the message completes `rejected: `.
+        ValueError: it is truncated, damaged or of an unsupported kind, or has no pixels or too many; the message completes `rejected: `.
     """
     header = _read_jpeg(data) if image_format == JPEG else _read_png(data)
     check_size(image_format, header.width, header.height)
@@ -184,7 +184,7 @@ def _read_png(data: bytes) -> ImageHeader:
 
 
 def _read_jpeg(data: bytes) -> ImageHeader:
-    """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
+    """Return the header of a JPEG, from its segments before the scan; ValueError if it is truncated or of an unsupported kind."""
     # The start marker takes the first 2 bytes.
     position, end = 2, len(data)
     # Height, width, components and sampling.
@@ -202,7 +202,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
         marker, length = unpack_segment(data, position)
         if marker in _SKIPPED:
             # The same step as at the end of the loop, but most segments come here, and a call of `max` takes time.
-            position += 2 + length if length > 2 else 4
+            position += (2 + length) if length > 2 else 4
             continue
         if marker <= 0xFF00:
             # Decoders skip stray bytes up to the next marker, and a 0xff that is followed by zero.

@@ -72,9 +72,11 @@ def measure_multiplication_rate(
 
     @jax.jit  # type: ignore[untyped-decorator]
     def multiply(matrix: Any, product_count: Any) -> Any:
+        """Multiply a matrix with itself, once for each product, and return the sum of the last product's values."""
         return jax.lax.fori_loop(0, product_count, lambda _, product: product @ matrix, matrix).astype("float32").sum()
 
     def measure_seconds(product_count: int) -> float:
+        """Return the seconds in which all devices compute their products; TpudataError if a product is wrong."""
         started = time.monotonic()
         # All devices are started before `float` waits for the first.
         totals = [multiply(matrix, product_count) for matrix in matrices]

@@ -212,6 +212,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
 
     @tf.function  # type: ignore[untyped-decorator]
     def multiply(product_count: Any) -> Any:
+        """Multiply a matrix with itself, once for each product, and return the sum of the last product's values."""
         matrix = tf.fill([row_count, row_count], tf.cast(1 / row_count, dtype))
         _, product = tf.while_loop(
             lambda i, _: i < product_count, lambda i, product: (i + 1, tf.matmul(product, matrix)), (0, matrix)
@@ -219,6 +220,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
         return tf.reduce_sum(tf.cast(product, tf.float32))
 
     def measure_seconds(product_count: int) -> float:
+        """Return the seconds in which the device computes the products; TpudataError if a product is wrong."""
         started = time.monotonic()
         with tf.device(device):
             total = float(multiply(tf.constant(product_count)))

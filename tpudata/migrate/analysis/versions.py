@@ -104,6 +104,7 @@ def is_written_for_v1(version: Version) -> bool:
 
 
 def _is_in_early_v2(path: ApiPath) -> bool:
+    """Return whether a path is in a part of compat.v1 that TensorFlow 2.0 to 2.4 had as well."""
     return any(path[: len(part)] == part for part in _EARLY_V2_PARTS)
 
 
