@@ -78,6 +78,7 @@ class FlagParser(argparse.ArgumentParser):
             self.add_argument(name, dest=dest, action=argparse.BooleanOptionalAction, default=None, help=help)
         else:
             self.add_argument(name, dest=dest, action="store_true", help=help)
+            # `--no-name=false` is parsed as `--no-no-name`, see `_spell`.
             self.add_argument(_name_opposite(name), dest=dest, action="store_false", help=argparse.SUPPRESS)
         self.set_defaults(**{dest: default})
 

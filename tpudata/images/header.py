@@ -94,7 +94,8 @@ def read_header(data: bytes, image_format: str) -> ImageHeader:
         image_format: format, `JPEG` or `PNG`, from `detect_format`.
 
     Raises:
-        ValueError: it is truncated, damaged or of an unsupported kind, or has no pixels or too many; the message completes `rejected: `.
+        ValueError: it is truncated, damaged or of an unsupported kind, or has no pixels or too many; the message completes
+            `rejected: `.
     """
     header = _read_jpeg(data) if image_format == JPEG else _read_png(data)
     check_size(image_format, header.width, header.height)

@@ -112,7 +112,7 @@ def make_eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
 
 
 def _join_bytes(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
-    """Return samples of 16 bits from their bytes."""
+    """Return samples of 16 bits from their higher and lower bytes."""
     samples = high.astype(np.uint16)
     samples <<= 8
     samples |= low

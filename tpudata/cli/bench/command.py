@@ -164,14 +164,14 @@ def _make_reading(flags: argparse.Namespace) -> Reading:
 
 def _describe_work(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
     """Return the work of each stage in words, by its name; the entry of `decode` is not used without the stage `decode`."""
-    decoding = ["decode"] if has_pictures(dataset) else []
+    decoding_steps = ["decode"] if has_pictures(dataset) else []
     if flags.crop is not None:
-        decoding.append("crop")
+        decoding_steps.append("crop")
     elif flags.image_size is not None:
-        decoding.append("resize")
+        decoding_steps.append("resize")
     has_decoding_stage = any(stage.name == "decode" for stage in stages)
-    last_stage = [
-        *([] if has_decoding_stage else decoding),
+    last_steps = [
+        *([] if has_decoding_stage else decoding_steps),
         *(["augment"] if flags.augment else []),
         *([flags.dtype] if flags.dtype != "uint8" else []),
         "batch",
@@ -179,8 +179,8 @@ def _describe_work(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Na
     return {
         "read": f"read from the storage, {'unpack' if dataset.manifest.compression else 'compare checksums'}",
         "parse": f"+ parse, {'shuffle' if flags.training else 'in order'}",
-        "decode": f"+ {', '.join(decoding)}",
-        "input_fn": f"+ {', '.join(last_stage)}: the whole input_fn",
+        "decode": f"+ {', '.join(decoding_steps)}",
+        "input_fn": f"+ {', '.join(last_steps)}: the whole input_fn",
     }
 
 

@@ -102,7 +102,7 @@ def _format_tpu(tpu: dict[str, Any]) -> str:
 
 
 def _format_load(load: dict[str, Any] | None) -> str:
-    """Return a line on the load on an object store, see `StorageRates.predict_load`; empty for None."""
+    """Return a line break and a line on the load on an object store, see `StorageRates.predict_load`; empty for None."""
     if load is None:
         return ""
     return (
