@@ -51,16 +51,16 @@ class Page:
         """Return the page for a terminal: links to pages become `tpudata help` commands, and pictures are omitted.
 
         Args:
-            short_names: the shortest name of each page, by its name (see `find_short_names`).
+            short_names: the short name of each page, by its full name (see `find_short_names`).
         """
 
         def format_link(link: re.Match[str]) -> str:
-            words, target = link.groups()
+            label, target = link.groups()
             if re.match(r"https?:", target):
-                return f"{words} ({target})"
+                return f"{label} ({target})"
             path = posixpath.normpath(PurePosixPath(self.name).parent / target.partition("#")[0])
             short_name = short_names.get(path.removesuffix(".md"))
-            return f"{words} (tpudata help {short_name})" if short_name else words
+            return f"{label} (tpudata help {short_name})" if short_name else label
 
         without_pictures = re.sub(r"^!\[[^]]*\]\([^)]*\)\n\n?", "", self.file.read_text("utf-8"), flags=re.MULTILINE)
         return re.sub(r"\[([^]]*)\]\(([^)\s]*)\)", format_link, without_pictures)

@@ -138,7 +138,7 @@ class FlagParser(argparse.ArgumentParser):
             return
         word = unparsed[0]
         if not word.startswith("-"):
-            is_boolean_value = self._switches and word.lower() in (*_TRUE, *_FALSE)
+            is_boolean_value = bool(self._switches) and word.lower() in (*_TRUE, *_FALSE)
             hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean_value else ""
             self.error(f"unexpected argument {word!r}{hint}")
         name = word.split("=", 1)[0]

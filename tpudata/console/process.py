@@ -140,6 +140,7 @@ def end_with_parent(lifeline: int) -> None:
 
 def compute_max_workers() -> int:
     """Return the largest number of worker processes that a command starts on this machine."""
+    # Count only the cores that this process may use, if the system has the function for it.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _WORKERS_PER_CORE * cores
 

@@ -85,21 +85,21 @@ def defer_signals() -> Iterator[None]:
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     outer_mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    received: list[int] = []
+    received_numbers: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         # A handler that is not Python's cannot be restored.
         handlers = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
         for number in handlers:
-            signal.signal(number, lambda number, _: received.append(number))
+            signal.signal(number, lambda number, _: received_numbers.append(number))
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, outer_mask)
-        for received_number in received:
-            signal.raise_signal(received_number)
+        for number in received_numbers:
+            signal.raise_signal(number)
 
 
 @contextlib.contextmanager

@@ -73,6 +73,7 @@ def _write_and_read(folder: str) -> DoctorLine:
     """Write, read and delete a small file in a folder; return the report's line, which names the first step that fails."""
     storage = storage_for(folder)
     path = storage.join(folder, f"{TEMPORARY_PREFIX}doctor-{uuid.uuid4().hex}")
+    # What is to be done with the file next, for the message if that fails.
     step = "written"
     try:
         storage.check_writable(folder)

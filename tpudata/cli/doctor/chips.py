@@ -72,7 +72,7 @@ def measure_multiplication_rate(
 
     @jax.jit  # type: ignore[untyped-decorator]
     def multiply(matrix: Any, product_count: Any) -> Any:
-        """Multiply a matrix with itself, once for each product, and return the sum of the last product's values."""
+        """Multiply a matrix by itself, once for each product, and return the sum of the last product's values."""
         return jax.lax.fori_loop(0, product_count, lambda _, product: product @ matrix, matrix).astype("float32").sum()
 
     def measure_seconds(product_count: int) -> float:

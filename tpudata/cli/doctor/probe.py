@@ -212,7 +212,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
 
     @tf.function  # type: ignore[untyped-decorator]
     def multiply(product_count: Any) -> Any:
-        """Multiply a matrix with itself, once for each product, and return the sum of the last product's values."""
+        """Multiply a matrix by itself, once for each product, and return the sum of the last product's values."""
         matrix = tf.fill([row_count, row_count], tf.cast(1 / row_count, dtype))
         _, product = tf.while_loop(
             lambda i, _: i < product_count, lambda i, product: (i + 1, tf.matmul(product, matrix)), (0, matrix)
