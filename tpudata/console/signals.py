@@ -98,8 +98,8 @@ def defer_signals() -> Iterator[None]:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, outer_mask)
-        for number in received_numbers:
-            signal.raise_signal(number)
+        for received_number in received_numbers:
+            signal.raise_signal(received_number)
 
 
 @contextlib.contextmanager
