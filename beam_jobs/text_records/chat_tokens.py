@@ -12,7 +12,7 @@ from beam_jobs.text_records.encode_each import encode_each
 from beam_jobs.text_records.weights import zero_loss_weights
 from tpudata.json_values import parse_input_json
 from tpudata.tokenizers import Ids, Tokenizer
-from tpudata.tokenizers.tokenizer import PlacingTokenizer
+from tpudata.tokenizers.tokenizer import OffsetTokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ChatEncoder:
 
     def _encode(self, chat: ChatText) -> Ids:
         """Return the tokens of a chat: with loss weight 1 in the assistant's spans, otherwise with weight 0."""
-        if not isinstance(self.tokenizer, PlacingTokenizer):
+        if not isinstance(self.tokenizer, OffsetTokenizer):
             return self._encode_parts(chat)
         ids, token_spans = self.tokenizer.encode_with_offsets(chat.text)
         has_loss = np.zeros(len(ids), np.bool_)

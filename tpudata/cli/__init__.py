@@ -1,7 +1,7 @@
 """The `tpudata` command.
 
-Each subcommand is a module of this package with `run(argv) -> int` and `new_parser()`, imported when it is called:
-`tpudata convert` never loads TensorFlow.
+Each subcommand is a module or folder of this package with `run(argv) -> int` and `new_parser()`; `convert` has
+`new_parser(kind)`. It is only imported when it is called: `tpudata convert` never loads TensorFlow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: Sequence[str]) -> int:
-    """Run the command that the arguments begin with, and return its exit code; UsageError if the command is unknown."""
+    """Run the command that the arguments begin with, or print the help or the version; return the exit code.
+
+    Raises:
+        UsageError: the command is unknown; the command may raise other errors.
+    """
     from tpudata._version import __version__
     from tpudata.console.flags import end_sentence
     from tpudata.console.nearest import suggestion
@@ -69,9 +73,10 @@ def _dispatch(argv: Sequence[str]) -> int:
     if name == "help" and arguments[:1] and arguments[0] in COMMANDS:
         name, arguments = arguments[0], ["--help"]
     if name not in COMMANDS:
-        kind, names = ("flag", ["--help", "--version"]) if name.startswith("-") else ("command", [*COMMANDS])
-        unknown = end_sentence(f"unknown {kind} {name!r}{suggestion(name, names)}")
-        raise UsageError(f"{unknown} Known: {', '.join(names)}. See: tpudata --help")
+        is_flag = name.startswith("-")
+        known_names = ["--help", "--version"] if is_flag else [*COMMANDS]
+        unknown = end_sentence(f"unknown {'flag' if is_flag else 'command'} {name!r}{suggestion(name, known_names)}")
+        raise UsageError(f"{unknown} Known: {', '.join(known_names)}. See: tpudata --help")
     with interruptible_loading():
         command = importlib.import_module(f"tpudata.cli.{name}")
     code: int = command.run(arguments)

@@ -23,6 +23,8 @@ _MAX_PAGES = 8
 # many names is no better than a page about one name.
 _MAX_MENTIONS = 5
 _HEADING_SCORE = 10
+# Characters of the column of short names in a list of pages.
+_NAME_WIDTH = 22
 
 
 def run(argv: Sequence[str]) -> int:
@@ -34,9 +36,9 @@ def run(argv: Sequence[str]) -> int:
     """
     name = new_parser().parse(argv).name
     pages = list_pages()
-    names = find_short_names(pages)
+    short_names = find_short_names(pages)
     if name is None:
-        _show(_format_contents(pages, names))
+        _show(_format_contents(pages, short_names))
         return 0
     page_name = name.strip("/").removeprefix("docs/").removesuffix(".md")
     matches = [page for page in pages if page_name in (page.name, page.file.stem)]
@@ -45,11 +47,11 @@ def run(argv: Sequence[str]) -> int:
             f"{name!r} is several pages. See: {', '.join(f'tpudata help {page.name}' for page in matches)}"
         )
     if matches:
-        _show(matches[0].render_text(names))
+        _show(matches[0].render_text(short_names))
         return 0
-    text = _describe_source_arguments(name) or _list_mentions(name, pages, names)
+    text = _describe_source_arguments(name) or _list_mentions(name, pages, short_names)
     if not text:
-        raise _make_unknown_name_error(name, names)
+        raise _make_unknown_name_error(name, short_names)
     _show(text)
     return 0
 
@@ -63,15 +65,19 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _format_contents(pages: list[Page], names: dict[str, str]) -> str:
-    """Return the list of all pages by section, with their titles; `names` has each page's short name by its full name."""
+def _format_contents(pages: list[Page], short_names: dict[str, str]) -> str:
+    """Return the list of all pages by section, with their titles; `short_names` are by the pages' full names."""
     if not pages:
         return "This installation has no pages. See: tpudata --help"
     parts = [
         "tpudata help COMMAND shows the flags of a command, tpudata help WORD the pages on it, tpudata help PAGE a page of:"
     ]
     for section in SECTIONS:
-        lines = [f"  {names[page.name]:<22}  {page.title}" for page in pages if page.name.startswith(f"{section}/")]
+        lines = [
+            f"  {short_names[page.name]:<{_NAME_WIDTH}}  {page.title}"
+            for page in pages
+            if page.name.startswith(f"{section}/")
+        ]
         if lines:
             parts.append("\n".join([f"{section}:", *lines]))
     return "\n\n".join(parts)
@@ -89,13 +95,13 @@ def _describe_source_arguments(name: str) -> str:
     return "\n\n".join(describe_source(name, source) for source in sources)
 
 
-def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
+def _list_mentions(word: str, pages: list[Page], short_names: dict[str, str]) -> str:
     """Return the list of the pages that mention a word, each with its best section, the best first; empty if none does.
 
     Args:
         word: the word, or its beginning; case is ignored.
         pages: all pages.
-        names: the short name of each page, by its full name.
+        short_names: the short name of each page, by its full name.
     """
     pattern = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE)
     scored_lines: list[tuple[int, str]] = []
@@ -107,7 +113,7 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
         best = max(scores, key=lambda heading: scores[heading])
         if scores[best]:
             title = page.title if best == page.title else f"{page.title}: {best}"
-            scored_lines.append((scores[best], f"  {names[page.name]:<22}  {title}"))
+            scored_lines.append((scores[best], f"  {short_names[page.name]:<{_NAME_WIDTH}}  {title}"))
     if not scored_lines:
         return ""
     # Pages with the same score stay in the order of the site.
@@ -116,10 +122,10 @@ def _list_mentions(word: str, pages: list[Page], names: dict[str, str]) -> str:
     return "\n".join([f"{word!r} is on {count}:", *(line for _, line in scored_lines[:_MAX_PAGES])])
 
 
-def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
+def _make_unknown_name_error(name: str, short_names: dict[str, str]) -> UsageError:
     """Return the error for a name that nothing has; its message suggests the nearest command, page or source.
 
-    Without Beam, return the error that Beam is not installed. `names` has each page's short name by its full name.
+    Without Beam, return the error that Beam is not installed. `short_names` are by the pages' full names.
     """
     try:
         from beam_jobs.sources.installed.installed_sources import DOCUMENTS, list_installed_names
@@ -127,7 +133,9 @@ def _make_unknown_name_error(name: str, names: dict[str, str]) -> UsageError:
     except ModuleNotFoundError:
         # Beam is not an extra: tpudata itself requires it.
         return MissingExtraError("The help of a source", extra="")
-    nearest = suggestion(name, [*COMMANDS, *names.values(), *list_source_names(), *list_installed_names(DOCUMENTS)])
+    nearest = suggestion(
+        name, [*COMMANDS, *short_names.values(), *list_source_names(), *list_installed_names(DOCUMENTS)]
+    )
     unknown = f"{name!r} is neither a command, a page, nor a source of an installed package{nearest}"
     return UsageError(f"{end_sentence(unknown)} See: tpudata help")
 

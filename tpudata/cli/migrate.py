@@ -76,7 +76,7 @@ def _read(path: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file in one piece; its permissions are kept, and a link stays a link. StorageError if it cannot be written."""
+    """Replace a file atomically, with its permissions; a link stays a link. StorageError if the file cannot be written."""
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:

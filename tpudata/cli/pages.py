@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tpudata.cli import COMMANDS
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 # setup.py copies docs/ into the package.
 _FOLDERS = (_PACKAGE / "docs", _PACKAGE.parent / "docs")
@@ -49,16 +51,16 @@ class Page:
         """Return the page for a terminal: links to pages become `tpudata help` commands, and pictures are omitted.
 
         Args:
-            short_names: the shortest name of each page, by its name (see `find_short_names`).
+            short_names: the short name of each page, by its full name (see `find_short_names`).
         """
 
         def format_link(link: re.Match[str]) -> str:
-            words, target = link.groups()
+            label, target = link.groups()
             if re.match(r"https?:", target):
-                return f"{words} ({target})"
+                return f"{label} ({target})"
             path = posixpath.normpath(PurePosixPath(self.name).parent / target.partition("#")[0])
             short_name = short_names.get(path.removesuffix(".md"))
-            return f"{words} (tpudata help {short_name})" if short_name else words
+            return f"{label} (tpudata help {short_name})" if short_name else label
 
         without_pictures = re.sub(r"^!\[[^]]*\]\([^)]*\)\n\n?", "", self.file.read_text("utf-8"), flags=re.MULTILINE)
         return re.sub(r"\[([^]]*)\]\(([^)\s]*)\)", format_link, without_pictures)
@@ -75,7 +77,5 @@ def list_pages() -> list[Page]:
 
 def find_short_names(pages: list[Page]) -> dict[str, str]:
     """Return the short name of each page by its full name: the file's name, unless another page or a command has it."""
-    from tpudata.cli import COMMANDS
-
     used_names = [page.file.stem for page in pages] + [*COMMANDS]
     return {page.name: page.file.stem if used_names.count(page.file.stem) == 1 else page.name for page in pages}

@@ -61,7 +61,7 @@ def new_parser() -> FlagParser:
 
 
 def _open_decoder(dataset: Dataset) -> Callable[[Sequence[int]], str] | None:
-    """Return the `decode` of the dataset's tokenizer; None without a tokenizer, or if its package, extra or file is missing."""
+    """Return the `decode` of the dataset's tokenizer; None without a tokenizer, or if it cannot be opened here."""
     if not isinstance(dataset.manifest.options.get("tokenizer"), dict):
         return None
     from tpudata.tokenizers import dataset_tokenizer

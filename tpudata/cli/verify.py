@@ -33,8 +33,8 @@ def run(argv: Sequence[str]) -> int:
     # `verify` stops its worker processes itself when an interrupt ends it, and there are no temporary files.
     with interruptible(stop=_do_nothing, tidy=_do_nothing):
         defects = _find_defects(flags.folder, flags.workers, check)
-        report = _report_json if flags.json else _report
-        return report(flags.folder, defects, check if flags.quarantine else None)
+        finish = _report_json_and_quarantine if flags.json else _report_and_quarantine
+        return finish(flags.folder, defects, check if flags.quarantine else None)
 
 
 def _do_nothing() -> None:
@@ -64,7 +64,7 @@ def new_parser() -> FlagParser:
     return parser
 
 
-def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
+def _report_and_quarantine(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
     """Print the defects as lines, quarantine them if requested, and return the exit code.
 
     Args:
@@ -93,7 +93,7 @@ def _report(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) 
     return _DEFECTS_REMAIN if remaining else 0
 
 
-def _report_json(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
+def _report_json_and_quarantine(folder: str, defects: Iterator[Defect], check: ExampleCheck | None) -> int:
     """Print the defects as one JSON object, quarantine them if requested, and return the exit code.
 
     Args:

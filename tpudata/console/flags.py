@@ -78,6 +78,7 @@ class FlagParser(argparse.ArgumentParser):
             self.add_argument(name, dest=dest, action=argparse.BooleanOptionalAction, default=None, help=help)
         else:
             self.add_argument(name, dest=dest, action="store_true", help=help)
+            # `--no-name=false` is parsed as `--no-no-name`, see `_spell`.
             self.add_argument(_name_opposite(name), dest=dest, action="store_false", help=argparse.SUPPRESS)
         self.set_defaults(**{dest: default})
 
@@ -137,7 +138,7 @@ class FlagParser(argparse.ArgumentParser):
             return
         word = unparsed[0]
         if not word.startswith("-"):
-            is_boolean_value = self._switches and word.lower() in (*_TRUE, *_FALSE)
+            is_boolean_value = bool(self._switches) and word.lower() in (*_TRUE, *_FALSE)
             hint = f"; pass the value of a boolean with =, --FLAG={word}" if is_boolean_value else ""
             self.error(f"unexpected argument {word!r}{hint}")
         name = word.split("=", 1)[0]

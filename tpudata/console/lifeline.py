@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class Lifeline:
-    """A lifeline of processes that this one starts; each gets `reader` by `pass_fds`, and the descriptor's number as an argument.
+    """A lifeline of processes that this one starts; each gets `reader` through `pass_fds`, and its number as an argument.
 
     Attributes:
         reader: descriptor of the reading end.

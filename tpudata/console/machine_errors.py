@@ -54,6 +54,7 @@ def describe_machine_error_text(text: str) -> str:
 
 
 def _describe_memory_error(reason: str) -> str:
+    """Return the message for memory that ran out; `reason` is the class and the message of the error."""
     reason = reason.removesuffix(": ").rstrip(". ")
     return f"memory ran out ({reason}{_describe_limit()}). {_MEMORY_FIX}"
 

@@ -59,7 +59,7 @@ def _is_part(part: str, whole: str) -> bool:
 
 def _count_edits(first: str, second: str) -> int:
     """Return the number of edits from one word to the other (optimal string alignment)."""
-    # Row i of the table has the numbers of edits from the first i letters of `first` to each beginning of `second`.
+    # Item j of row i is the number of edits from the first i letters of `first` to the first j letters of `second`.
     one_above: list[int] = []
     row = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):

@@ -39,9 +39,9 @@ class Bounds:
     """Whole numbers that an option may be.
 
     Attributes:
-        low: smallest number, or None.
-        high: largest number, or None.
-        expected: description of these numbers for messages; empty for `LOW to HIGH`.
+        low: smallest number; None for any, only without `high`.
+        high: largest number; None for any.
+        expected: description of these numbers for messages; empty for `LOW to HIGH`, or `LOW or more` without `high`.
     """
 
     low: int | None = None
@@ -161,7 +161,7 @@ class Option:
 
     @property
     def translates_booleans(self) -> bool:
-        """Whether the flag takes something else than the option's True and False: words of `choices`, or their opposites."""
+        """Whether the flag's value is not the option's True or False itself, but a word of `choices` or the opposite boolean."""
         return isinstance(self.default, bool) and (self.inverts or not self.is_switch)
 
     def check(self, value: Any) -> None:
@@ -319,7 +319,7 @@ def check_uses(values: DataclassInstance, mode: str = "") -> None:
     """
     options = list_options(type(values))
     for name, option in options.items():
-        # The option is not set.
+        # The option is not set. Numbers of 0 also count as not set, since 0 == False.
         if getattr(values, name) in (None, False, ""):
             continue
         if option.modes and mode not in option.modes:
@@ -335,19 +335,19 @@ def check_uses(values: DataclassInstance, mode: str = "") -> None:
 def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without empty options that are optional in the manifest.
 
-    So the digest of the fields stays the digest that versions without these options have computed for their shards.
+    The digest of the fields then equals the digest that versions without these options compute for the same shards.
 
     Args:
         values: an object of a dataclass of options.
         fields: values of its fields by name.
     """
     options = list_options(type(values))
-    unset = {
+    unset_names = {
         name
         for name, option in options.items()
         if option.stored and option.stored.is_optional and not getattr(values, name)
     }
-    return {name: value for name, value in fields.items() if name not in unset}
+    return {name: value for name, value in fields.items() if name not in unset_names}
 
 
 def stored_options(values: DataclassInstance) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The end of a command: its exit code, and one-line errors instead of tracebacks."""
+"""Processes of a command: exit codes, one-line errors instead of tracebacks, and the number of workers."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def _run_and_report(function: Callable[[Sequence[str]], int], argv: Sequence[str
 
 def _report_interrupt(error: KeyboardInterrupt) -> int:
     """Print the message for an interrupt; return the exit code."""
-    code, words = describe_interrupt(error)
-    print(words, file=sys.stderr)
+    code, message = describe_interrupt(error)
+    print(message, file=sys.stderr)
     return code
 
 
@@ -140,6 +140,7 @@ def end_with_parent(lifeline: int) -> None:
 
 def compute_max_workers() -> int:
     """Return the largest number of worker processes that a command starts on this machine."""
+    # Count only the cores that this process may use, if the system has the function for it.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _WORKERS_PER_CORE * cores
 

@@ -34,7 +34,7 @@ def quiet_loading() -> Iterator[None]:
     # 3 logs only fatal errors: Python exceptions report other errors, and a missing GPU is not an error.
     os.environ[_LEVEL] = "3"
     sys.stderr.flush()
-    stderr = os.dup(2)
+    saved_stderr = os.dup(2)
     with tempfile.TemporaryFile() as captured:
         # The libraries write to file descriptor 2, past sys.stderr.
         os.dup2(captured.fileno(), 2)
@@ -42,8 +42,8 @@ def quiet_loading() -> Iterator[None]:
             yield
         finally:
             sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
+            os.dup2(saved_stderr, 2)
+            os.close(saved_stderr)
             captured.seek(0)
             for line in captured:
                 if not _INFORMATION.match(line):

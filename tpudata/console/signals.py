@@ -15,8 +15,9 @@ from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_before_interrupt
 
 # Exit code that a shell reports for a program that SIGTERM ended.
 TERMINATED = 143
-# Seconds after a signal for the program to end by itself, and then for removing its temporary files.
+# Seconds for the program to end by itself, once the other processes are stopped.
 _GRACE_SECONDS = 4.0
+# Seconds for removing temporary files. `leave` waits as long for other processes to stop.
 _TIDY_SECONDS = 3.0
 
 
@@ -84,20 +85,20 @@ def defer_signals() -> Iterator[None]:
     """
     numbers = [signal.SIGINT, signal.SIGTERM]
     outer_mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    received: list[int] = []
+    received_numbers: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
         # A handler that is not Python's cannot be restored.
         handlers = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
         for number in handlers:
-            signal.signal(number, lambda number, _: received.append(number))
+            signal.signal(number, lambda number, _: received_numbers.append(number))
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, outer_mask)
-        for received_number in received:
+        for received_number in received_numbers:
             signal.raise_signal(received_number)
 
 
@@ -180,14 +181,14 @@ class _Interrupts:
         if not self.owns_process:
             return
         time.sleep(_GRACE_SECONDS)
-        code, words = describe_interrupt(self.received)
+        code, message = describe_interrupt(self.received)
         # A body that has ended has removed its files, and `run_command` reports the signal.
         if not self._body_has_ended:
             tidying = threading.Thread(target=self._tidy, daemon=True)
             tidying.start()
             tidying.join(_TIDY_SECONDS)
             with contextlib.suppress(OSError):
-                os.write(2, f"{words}\n".encode())
+                os.write(2, f"{message}\n".encode())
         os._exit(code)
 
 
@@ -199,6 +200,7 @@ def _end_at_second_sigterm(reader: int) -> None:
     """
     sigterm_count = 0
     while byte := os.read(reader, 1):
-        sigterm_count += byte[0] == signal.SIGTERM
+        if byte[0] == signal.SIGTERM:
+            sigterm_count += 1
         if sigterm_count == 2:
             os._exit(TERMINATED)

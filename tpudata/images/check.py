@@ -57,7 +57,7 @@ def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]
     """Yield the problems of `find_image_problems`, and one for each image or label map with a complete header that does not decode.
 
     For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; an image of
-    another format, which datasets of users may contain, is a problem if it is broken or unknown to TensorFlow.
+    another format, which datasets of users may contain, is a problem if it is damaged or unknown to TensorFlow.
 
     Args:
         manifest: manifest of the dataset.
@@ -84,7 +84,7 @@ def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]
 
 
 def _read_size(data: bytes, image_format: str) -> tuple[int, int]:
-    """Return the height and width of an image; ValueError if it is truncated or broken."""
+    """Return the height and width of an image; ValueError if it is truncated or damaged."""
     if image_format in (JPEG, PNG):
         header = read_header(data, image_format)
         return header.height, header.width
@@ -116,10 +116,10 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 
 
 def _find_picture(feature: Feature, pictures: Sequence[Feature]) -> Feature | None:
-    """Return the picture of a mask or label map; None if the names do not tell it.
+    """Return the picture that a mask or label map belongs to; None if the names do not show it.
 
-    `image/object/mask` and `image/segmentation/class/encoded` are of `image/encoded`, whose folder begins their names. In a dataset
-    of one picture, `mask` is of `image`; with others it may be of any of them.
+    `image/object/mask` and `image/segmentation/class/encoded` belong to `image/encoded`, since their names begin with its folder,
+    `image/`. Names without a folder, such as `mask` and `image`, show it only in a dataset with one picture.
     """
     if len(pictures) == 1 and "/" not in feature.name + pictures[0].name:
         return pictures[0]
@@ -127,7 +127,7 @@ def _find_picture(feature: Feature, pictures: Sequence[Feature]) -> Feature | No
 
 
 def _find_size(data: object) -> tuple[int, int] | None:
-    """Return the height and width of an image; None for a broken image or other values, which are reported elsewhere."""
+    """Return the height and width of an image; None for a damaged image or other values, which are reported elsewhere."""
     if not isinstance(data, bytes):
         return None
     try:
@@ -172,14 +172,14 @@ def _find_problems(feature: Feature, data: bytes, example: Mapping[str, Value]) 
     # Writers may count the alpha channel or not.
     channels = (header.components, header.components + 1) if header.has_alpha else (header.components,)
     height, width, _ = feature.shape
-    for part, allowed, manifest_size in (
+    for size_name, allowed_sizes, manifest_size in (
         ("height", (header.height,), height),
         ("width", (header.width,), width),
         # Readers convert images to the manifest's channels.
         ("channels", channels, None),
     ):
-        stored_sizes = example.get(f"{folder}/{part}") if slash else None
-        if stored_sizes and stored_sizes[0] not in allowed:
-            yield f"feature '{folder}/{part}' is {stored_sizes[0]!r}; the image's header says {allowed[0]}"
-        if manifest_size is not None and manifest_size not in allowed:
-            yield f"feature {feature.name!r} has {part} {allowed[0]}; the manifest says {manifest_size}"
+        stored_sizes = example.get(f"{folder}/{size_name}") if slash else None
+        if stored_sizes and stored_sizes[0] not in allowed_sizes:
+            yield f"feature '{folder}/{size_name}' is {stored_sizes[0]!r}; the image's header says {allowed_sizes[0]}"
+        if manifest_size is not None and manifest_size not in allowed_sizes:
+            yield f"feature {feature.name!r} has {size_name} {allowed_sizes[0]}; the manifest says {manifest_size}"

@@ -17,8 +17,11 @@ from tpudata.images.image_format import JPEG, PNG
 MAX_PIXELS = 2**29 // 3
 UPRIGHT = 1
 
+_PNG_SIGNATURE_BYTES = 8
+# Content of the chunk IHDR of a PNG, and length and kind of a chunk.
 _IHDR = struct.Struct(">IIBBBBB")
 _CHUNK = struct.Struct(">I4s")
+# Bits per sample that a PNG may have, by its colour type; and the colour types with grey, a palette and an alpha channel.
 _PNG_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _PNG_GREY, _PNG_PALETTE, _PNG_ALPHA = (0, 4), 3, (4, 6)
 
@@ -91,7 +94,8 @@ def read_header(data: bytes, image_format: str) -> ImageHeader:
         image_format: format, `JPEG` or `PNG`, from `detect_format`.
 
     Raises:
-        ValueError: cut or broken; the message completes `rejected: `.
+        ValueError: it is truncated, damaged or of an unsupported kind, or has no pixels or too many; the message completes
+            `rejected: `.
     """
     header = _read_jpeg(data) if image_format == JPEG else _read_png(data)
     check_size(image_format, header.width, header.height)
@@ -114,7 +118,9 @@ def check_png_checksums(data: bytes) -> None:
     Raises:
         ValueError: a CRC is wrong; the message completes `rejected: `.
     """
-    view, position, kind = memoryview(data), 8, b""
+    view = memoryview(data)
+    position = _PNG_SIGNATURE_BYTES
+    kind = b""
     while kind != b"IEND":
         length, kind = _CHUNK.unpack_from(data, position)
         end = position + 8 + length
@@ -144,8 +150,9 @@ def parse_exif_orientation(exif: bytes) -> int:
 
 
 def _read_png(data: bytes) -> ImageHeader:
-    """Return the header of a PNG; ValueError if its header is wrong, a chunk is cut, or a chunk that it needs is missing."""
-    position, size, seen_chunks = 8, len(data), set()
+    """Return the header of a PNG; ValueError if its header is wrong, a chunk is truncated, or a chunk that it needs is missing."""
+    position, size = _PNG_SIGNATURE_BYTES, len(data)
+    seen_kinds = set()
     orientation = UPRIGHT
     # A chunk is its length, its kind, the content and a CRC: 12 bytes and the content.
     while True:
@@ -156,9 +163,9 @@ def _read_png(data: bytes) -> ImageHeader:
             raise ValueError(
                 f"PNG cut inside its {_format_kind(kind)} chunk (of {length} bytes at byte {position}, after {size} bytes)"
             )
-        if position == 8 and (kind, length) != (b"IHDR", _IHDR.size):
+        if position == _PNG_SIGNATURE_BYTES and (kind, length) != (b"IHDR", _IHDR.size):
             raise ValueError("PNG without an IHDR chunk")
-        seen_chunks.add(kind)
+        seen_kinds.add(kind)
         if kind == b"eXIf":
             orientation = parse_exif_orientation(data[position + 8 : position + 8 + length])
         elif kind == b"IEND":
@@ -168,20 +175,26 @@ def _read_png(data: bytes) -> ImageHeader:
     width, height, bits, color_type, *_ = _IHDR.unpack_from(data, 16)
     if bits not in _PNG_DEPTHS.get(color_type, ()):
         raise ValueError(f"PNG of colour type {color_type} with {bits} bits, which is invalid")
-    if b"IDAT" not in seen_chunks:
+    if b"IDAT" not in seen_kinds:
         raise ValueError("PNG without pixels")
-    if color_type == _PNG_PALETTE and b"PLTE" not in seen_chunks:
+    if color_type == _PNG_PALETTE and b"PLTE" not in seen_kinds:
         raise ValueError("PNG without a palette")
-    has_alpha = color_type in _PNG_ALPHA or b"tRNS" in seen_chunks
-    return ImageHeader(PNG, height, width, 1 if color_type in _PNG_GREY else 3, bits, has_alpha, orientation)
+    has_alpha = color_type in _PNG_ALPHA or b"tRNS" in seen_kinds
+    components = 1 if color_type in _PNG_GREY else 3
+    return ImageHeader(PNG, height, width, components, bits, has_alpha=has_alpha, orientation=orientation)
 
 
 def _read_jpeg(data: bytes) -> ImageHeader:
-    """Return the header of a JPEG, from its segments before the scan; ValueError if it is damaged."""
+    """Return the header of a JPEG, from its segments before the scan; ValueError if it is truncated or of an unsupported kind."""
+    # The start marker takes the first 2 bytes.
     position, end = 2, len(data)
-    # The first Exif block counts; until then the orientation is 0. The transform byte of Adobe's marker is None without a marker,
-    # and may be empty in a marker that is cut.
-    frame, orientation, adobe_transform, is_regular = None, 0, None, True
+    # Height, width, components and sampling.
+    frame = None
+    # The first Exif block counts; until then the orientation is 0.
+    orientation = 0
+    # The transform byte of Adobe's marker: None without a marker, empty in a truncated one.
+    adobe_transform = None
+    is_regular = True
     if end > position and data[position] != 0xFF:
         # TensorFlow and Pillow do not recognise a file without this marker as a JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
@@ -190,11 +203,12 @@ def _read_jpeg(data: bytes) -> ImageHeader:
         marker, length = unpack_segment(data, position)
         if marker in _SKIPPED:
             # The same step as at the end of the loop, but most segments come here, and a call of `max` takes time.
-            position += 2 + length if length > 2 else 4
+            position += (2 + length) if length > 2 else 4
             continue
         if marker <= 0xFF00:
             # Decoders skip stray bytes up to the next marker, and a 0xff that is followed by zero.
-            is_regular, position = False, data.find(b"\xff", position + 1)
+            is_regular = False
+            position = data.find(b"\xff", position + 1)
             if position < 0:
                 break
             continue
@@ -249,7 +263,7 @@ def _read_frame(data: bytes, position: int) -> tuple[int, int, int, bytes]:
     """Return height, width, components and `ImageHeader.sampling` from the start-of-frame segment at a position.
 
     Raises:
-        ValueError: the segment is cut, or its precision or number of components is not supported.
+        ValueError: the segment is truncated, or its precision or number of components is not supported.
     """
     start = position + 2 + _SOF.size
     if start > len(data):

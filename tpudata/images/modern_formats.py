@@ -13,8 +13,10 @@ from tpudata.images.image_format import AVIF, HEIC, JPEG_2000
 
 # Pillow's names of the formats.
 PLUGINS = {AVIF: "AVIF", JPEG_2000: "JPEG2000"}
+# JPEG 2000 (ITU-T T.800): the kind of the box with the codestream, and the two markers that a codestream begins with, SOC and SIZ.
 _CODESTREAM_BOX = b"jp2c"
 _START = b"\xff\x4f\xff\x51"
+# The marker COD, which describes the coding, and SOT, which begins a tile; and the value of the 5/3 wavelet in COD.
 _COD, _TILE = b"\xff\x52", b"\xff\x90"
 _REVERSIBLE = 1
 # Byte of av1C with flags of the format of chroma, and its bits: no chroma, subsampled across, subsampled down.
@@ -60,8 +62,8 @@ def is_reversible(data: bytes) -> bool:
     position += 2
     while position + 14 <= len(data) and (marker := data[position : position + 2]) != _TILE:
         if marker == _COD:
-            # Marker, length, style, progression, layers (2), component transform, levels, width, height, style of blocks,
-            # transform.
+            # Marker (2 bytes), length (2), style, progression, layers (2), component transform, levels, width, height, style of
+            # blocks: 13 bytes before the transform.
             return data[position + 13] == _REVERSIBLE
         position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
     return False
@@ -73,7 +75,8 @@ def find_iso_chroma_step(data: bytes, image_format: str) -> tuple[int, int]:
     Every coded image has a configuration among the item properties (ISO/IEC 23008-12, 6.5; `av1C`, AV1 in ISOBMFF, 2.3; `hvcC`,
     ISO/IEC 14496-15, 8.3). If configurations differ, as for a thumbnail, the finest sampling counts.
     """
-    steps, is_turned_sideways = [], False
+    steps = []
+    is_turned_sideways = False
     for kind, content in _iterate_item_properties(data):
         if kind == b"av1C" and len(content) > _AV1_FLAGS and not content[_AV1_FLAGS] & _AV1_MONOCHROME:
             flags = content[_AV1_FLAGS]

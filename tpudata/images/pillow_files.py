@@ -27,7 +27,7 @@ _DECODER_ERROR = re.compile(r"decoder error -?\d+")
 
 @contextlib.contextmanager
 def translate_pillow_errors(image_format: str) -> Iterator[None]:
-    """Turn Pillow's exceptions for a broken image into ValueErrors, and suppress its warnings if tpudata owns the process."""
+    """Turn Pillow's exceptions for a damaged image into ValueErrors, and suppress its warnings if tpudata owns the process."""
     with _suppress_warnings():
         try:
             yield
@@ -58,14 +58,14 @@ def _suppress_warnings() -> Iterator[None]:
 
 
 def open_image(data: bytes, image_format: str) -> Image.Image:
-    """Open an image without decoding it; ValueError if its header is broken, UsageError if this installation lacks the format."""
+    """Open an image without decoding it; ValueError if its header is damaged, UsageError if this installation lacks the format."""
     with translate_pillow_errors(image_format):
         opened = open_modern(data, image_format)
         return opened if opened is not None else Image.open(io.BytesIO(data), formats=(_PLUGINS[image_format],))
 
 
 def load_image(image: Image.Image, image_format: str) -> Image.Image:
-    """Decode the pixels of an opened image, and return it; ValueError if it is broken."""
+    """Decode the pixels of an opened image, and return it; ValueError if it is damaged."""
     with _silent_libtiff if image_format == TIFF else contextlib.nullcontext(), translate_pillow_errors(image_format):
         image.load()
     return image
@@ -80,16 +80,17 @@ class _SilentLibtiff:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Number of contexts at the same time, and a duplicate of stderr's descriptor during them.
+        # Number of contexts at the same time.
         self._context_count = 0
-        self._stderr = -1
+        # A duplicate of stderr's descriptor during the contexts; -1 before the first.
+        self._saved_stderr = -1
 
     def __enter__(self) -> None:
         if not owns_process():
             return
         with self._lock:
             if self._context_count == 0:
-                self._stderr = os.dup(2)
+                self._saved_stderr = os.dup(2)
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, 2)
                 os.close(nowhere)
@@ -102,8 +103,8 @@ class _SilentLibtiff:
                 return
             self._context_count -= 1
             if self._context_count == 0:
-                os.dup2(self._stderr, 2)
-                os.close(self._stderr)
+                os.dup2(self._saved_stderr, 2)
+                os.close(self._saved_stderr)
 
 
 _silent_libtiff = _SilentLibtiff()

@@ -70,7 +70,7 @@ def decode_image(
         may_draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
 
     Raises:
-        ValueError: broken, or of an unsupported kind; the message completes `rejected: `.
+        ValueError: it is damaged, or of an unsupported kind; the message completes `rejected: `.
         UsageError: this installation lacks the format.
     """
     if image_format == PNG:
@@ -80,9 +80,9 @@ def decode_image(
     if image_format == TIFF:
         check_tiff(image)
     # Computed before the draft, which rounds the size.
-    size = _shrink_size(image.size, shorter)
-    if may_draft and image_format == JPEG and size != image.size:
-        image.draft(None, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
+    target_size = _shrink_size(image.size, shorter)
+    if may_draft and image_format == JPEG and target_size != image.size:
+        image.draft(None, (target_size[0] * _REDUCING_GAP, target_size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
         image = make_eight_bit_png(data)
     elif image_format == TIFF and is_deep_color(image):
@@ -91,10 +91,10 @@ def decode_image(
         image = load_image(image, image_format)
     opaque = _flatten(image, image_format, header)
     if image_format == TIFF:
-        size = _shrink_size(opaque.size, shorter)  # Pillow may have turned it while loading
+        target_size = _shrink_size(opaque.size, shorter)  # Pillow may have turned it while loading
     # Flattening transparency creates edges of one pixel, so colours need full resolution.
     across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, image_format, header)
-    upright = _resize(opaque, size)
+    upright = _resize(opaque, target_size)
     turn = _TURNS.get(header.orientation if header else find_exif_orientation(image, image_format))
     if turn is not None:
         upright = upright.transpose(turn)
@@ -108,7 +108,7 @@ def decode_image(
 
 
 def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
-    """Return an image of mode `L` or `RGB` shrunk to a shorter side of `shorter` pixels; unchanged if smaller, or if None."""
+    """Return an image of mode `L` or `RGB` shrunk to a shorter side of `shorter` pixels; unchanged if smaller or for None."""
     return _resize(image, _shrink_size(image.size, shorter))
 
 
@@ -123,7 +123,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
         header: header from `read_header`, to compare the size with; None for no comparison.
 
     Raises:
-        ValueError: it is broken; the message completes `rejected: `.
+        ValueError: it is damaged; the message completes `rejected: `.
         UsageError: this installation lacks the format.
     """
     if image_format == PNG:
@@ -188,15 +188,19 @@ def is_lossless(data: bytes, image_format: str) -> bool:
         return is_reversible(data)
     if image_format != WEBP:
         return image_format not in (JPEG, AVIF, HEIC)
-    # A WebP is a RIFF file of chunks; a frame of an animation, ANMF, contains chunks after 16 bytes.
+    # A WebP is a RIFF file: 12 bytes, then chunks of a kind and a size, 8 bytes, and their content.
     position = 12
     while position + 8 <= len(data):
         kind = data[position : position + 4]
         if kind in (b"VP8 ", b"VP8L"):
             return kind == b"VP8L"
         size = int.from_bytes(data[position + 4 : position + 8], "little")
-        # A chunk of odd size is followed by a byte of padding.
-        position += 8 + 16 if kind == b"ANMF" else 8 + size + size % 2
+        if kind == b"ANMF":
+            # A frame of an animation: 16 bytes, then the chunks of the frame, which are searched too.
+            position += 8 + 16
+        else:
+            # A chunk of odd size is followed by a byte of padding.
+            position += 8 + size + size % 2
     return False
 
 

@@ -16,7 +16,9 @@ from tpudata.images.pillow_files import load_image, open_image, translate_pillow
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B")
 # Samples that are scaled at a time: 8 MiB as int64.
 _BAND_SAMPLES = 1 << 20
-_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1  # TIFF tags, and a value of SampleFormat
+# TIFF tags, and the value of SampleFormat for unsigned integers.
+_BITS_PER_SAMPLE, _SAMPLE_FORMAT, _UNSIGNED = 258, 339, 1
+# TIFF tags for the width and the height of a tile.
 _TILE_SIDES = (322, 323)
 # Offset of the colour type in a PNG's IHDR, and its values; 6 is RGB and alpha.
 _PNG_COLOR_TYPE = 25
@@ -110,7 +112,7 @@ def make_eight_bit_tiff(data: bytes, image: Image.Image) -> Image.Image:
 
 
 def _join_bytes(high: npt.NDArray[np.uint8], low: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
-    """Return samples of 16 bits from their bytes."""
+    """Return samples of 16 bits from their higher and lower bytes."""
     samples = high.astype(np.uint16)
     samples <<= 8
     samples |= low
@@ -124,6 +126,7 @@ def _scale(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     step = max(1, _BAND_SAMPLES // max(1, samples[:1].size))
     for row in range(0, len(samples), step):
         band = samples[row : row + step].astype(np.int64)
+        # 65535 becomes 255. The added 32767, half of the divisor, makes the division round to the nearest.
         scaled[row : row + step] = (band * 255 + 32767) // 65535
     return scaled
 

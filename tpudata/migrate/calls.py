@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tpudata.migrate.analysis.versions import Version
-from tpudata.migrate.names import UNSURE, UNSURE_VALUES
+from tpudata.migrate.names import UNSURE_ARGUMENTS, UNSURE_VALUES
 from tpudata.migrate.rewriter import Rewriter, follows_file_api
 
 # Summaries that take the step as an argument.
@@ -53,7 +53,7 @@ class CallRewriter(Rewriter):
         # A name with `compat` in it shows which release is meant.
         elif name in UNSURE_VALUES and self.plan.version is Version.MAYBE_V1 and follows_file_api(node.func):
             self.note(node, UNSURE_VALUES[name])
-        elif name in UNSURE:
+        elif name in UNSURE_ARGUMENTS:
             self._note_unsure_call(node, name)
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "apply" and len(node.args) == 1:
             self._rewrite_batch_and_drop_remainder(node, node.func)
@@ -79,7 +79,7 @@ class CallRewriter(Rewriter):
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
         """Note a call whose positional arguments mean something else in each API, if the file does not show which API it uses."""
         # Number of the first arguments that mean the same in both APIs, and the note on more.
-        max_positional, text = UNSURE[name]
+        max_positional, text = UNSURE_ARGUMENTS[name]
         is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)
         if len(node.args) > max_positional and is_undecided:
             self.note(node, text)
@@ -98,8 +98,8 @@ class CallRewriter(Rewriter):
             size_arguments = [*inner_call.args, *(keyword.value for keyword in inner_call.keywords)]
             size = ", ".join(map(self.rewrite_part, size_arguments))
             # From the end of the dataset's expression: `.apply(...)`.
-            begin, end = self.edits.end(function.value), self.edits.end(node)
-            self.edits.replace_range(begin, end, f".batch({size}, drop_remainder=True)")
+            start, end = self.edits.find_end(function.value), self.edits.find_end(node)
+            self.edits.replace_range(start, end, f".batch({size}, drop_remainder=True)")
             self.freeze(inner_call)
 
     def _rewrite_summary(self, node: ast.Call, kind: str) -> None:
@@ -124,8 +124,8 @@ class CallRewriter(Rewriter):
             )
 
     def _rename_keyword(self, keyword: ast.keyword, name: str) -> None:
-        begin = self.edits.begin(keyword)
-        self.edits.replace_range(begin, begin + len(keyword.arg or ""), name)
+        start = self.edits.find_start(keyword)
+        self.edits.replace_range(start, start + len(keyword.arg or ""), name)
 
 
 def _find_keyword(node: ast.Call, name: str) -> ast.expr | None:

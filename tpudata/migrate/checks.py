@@ -14,12 +14,12 @@ from tpudata.migrate.analysis.versions import is_written_for_v1
 
 # Lines, and what a person must do there.
 Notes: TypeAlias = Iterator[tuple[int, str]]
-# Parts of TensorFlow's package that are not its API, and what became of them.
+# Parts of TensorFlow's package that are not its API, by their first name below `tensorflow`, and what became of them.
 _PRIVATE_PARTS = {
-    "tensorflow.python": "is private to TensorFlow, and changes with each release",
-    "tensorflow.examples": "is gone from TensorFlow",
-    "tensorflow.models": "is gone from TensorFlow",
-    "tensorflow.contrib": "is gone from TensorFlow",
+    "python": "is private to TensorFlow, and changes with each release",
+    "examples": "is gone from TensorFlow",
+    "models": "is gone from TensorFlow",
+    "contrib": "is gone from TensorFlow",
 }
 
 
@@ -134,20 +134,19 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
             continue
         for name in names:
             # Modules of TensorFlow's estimator in tensorflow.python have another path, and are rewritten.
-            path = find_module_path(name) or ()
-            for part, fate in _PRIVATE_PARTS.items():
-                # A path is below `tensorflow`: it begins with `python`, not with `tensorflow.python`.
-                if path[:1] == (part.rpartition(".")[2],):
-                    yield node.lineno, f"{name} {fate}. Import what it gave from TensorFlow's API, if it is there."
+            path = find_module_path(name)
+            fate = _PRIVATE_PARTS.get(path[0]) if path else None
+            if fate is not None:
+                yield node.lineno, f"{name} {fate}. Import what it gave from TensorFlow's API, if it is there."
 
 
 def find_dimension_values(tree: ast.AST, root: str) -> Notes:
     """Yield the line and a note for each `.value` of a dimension; `root` is the file's name for TensorFlow."""
-    shapes, dimensions = _find_shape_names(tree)
+    shape_names, dimension_names = _find_shape_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.ctx, ast.Load):
             owner = node.value
-            if _is_dimension(owner, shapes) or (isinstance(owner, ast.Name) and owner.id in dimensions):
+            if _is_dimension(owner, shape_names) or (isinstance(owner, ast.Name) and owner.id in dimension_names):
                 yield (
                     node.lineno,
                     "dimensions are ints today. Remove .value, or call "
@@ -156,23 +155,23 @@ def find_dimension_values(tree: ast.AST, root: str) -> Notes:
 
 
 def _find_shape_names(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """Return the variables that hold shapes, and the variables that hold dimensions."""
-    shapes: set[str] = set()
-    dimensions: set[str] = set()
+    """Return the names of the variables that hold shapes, and of those that hold dimensions."""
+    shape_names: set[str] = set()
+    dimension_names: set[str] = set()
     # A second pass finds variables that are assigned from variables further down.
     for _ in range(2):
         for target, expression in _list_assignments(tree):
             if isinstance(target, ast.Name):
-                if _is_shape(expression, shapes):
-                    shapes.add(target.id)
-                if _is_dimension(expression, shapes):
-                    dimensions.add(target.id)
-            elif isinstance(target, ast.Tuple | ast.List) and _is_shape(expression, shapes):
-                dimensions |= {element.id for element in target.elts if isinstance(element, ast.Name)}
+                if _is_shape(expression, shape_names):
+                    shape_names.add(target.id)
+                if _is_dimension(expression, shape_names):
+                    dimension_names.add(target.id)
+            elif isinstance(target, ast.Tuple | ast.List) and _is_shape(expression, shape_names):
+                dimension_names |= {element.id for element in target.elts if isinstance(element, ast.Name)}
         for target, expression in _list_loops(tree):
-            if isinstance(target, ast.Name) and _is_shape(expression, shapes):
-                dimensions.add(target.id)
-    return shapes, dimensions
+            if isinstance(target, ast.Name) and _is_shape(expression, shape_names):
+                dimension_names.add(target.id)
+    return shape_names, dimension_names
 
 
 def _list_assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -194,28 +193,30 @@ def _list_loops(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield node.target, node.iter
 
 
-def _is_shape(node: ast.expr, shapes: Container[str]) -> bool:
+def _is_shape(node: ast.expr, shape_names: Container[str]) -> bool:
     """Return whether an expression is a TensorShape, or a slice of one, judged by its syntax.
 
     Args:
         node: the expression.
-        shapes: variables that hold shapes.
+        shape_names: names of the variables that hold shapes.
     """
     if isinstance(node, ast.Name):
-        return node.id in shapes
+        return node.id in shape_names
     if isinstance(node, ast.Attribute):
         return node.attr == "shape"
     if isinstance(node, ast.Subscript):
-        return isinstance(node.slice, ast.Slice) and _is_shape(node.value, shapes)
+        return isinstance(node.slice, ast.Slice) and _is_shape(node.value, shape_names)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr in ("get_shape", "TensorShape"):
             return True
         # Methods of a shape that return a shape.
         is_shape_method = node.func.attr in ("with_rank", "with_rank_at_least", "merge_with", "concatenate")
-        return is_shape_method and _is_shape(node.func.value, shapes)
+        return is_shape_method and _is_shape(node.func.value, shape_names)
     return False
 
 
-def _is_dimension(node: ast.expr, shapes: Container[str]) -> bool:
+def _is_dimension(node: ast.expr, shape_names: Container[str]) -> bool:
     """Return whether an expression is an element of a TensorShape."""
-    return isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice) and _is_shape(node.value, shapes)
+    return (
+        isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice) and _is_shape(node.value, shape_names)
+    )

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 @dataclasses.dataclass(frozen=True)
 class _Edit:
-    """Replacement of the bytes from `begin` to `end`."""
+    """Replacement of the bytes from `start` to `end`."""
 
-    begin: int
+    start: int
     end: int
     text: str
 
@@ -34,43 +34,44 @@ class EditedText:
         for line in self._text.splitlines(keepends=True):
             self._line_offsets.append(self._line_offsets[-1] + len(line))
 
-    def __len__(self) -> int:
+    @property
+    def edit_count(self) -> int:
+        """Number of edits, among them edits inside a range that another edit replaces."""
         return len(self._edits)
 
-    def begin(self, node: ast.AST) -> int:
+    def find_start(self, node: ast.AST) -> int:
         """Return the offset at which a node begins."""
         return self._line_offsets[getattr(node, "lineno", 1) - 1] + int(getattr(node, "col_offset", 0))
 
-    def end(self, node: ast.AST) -> int:
+    def find_end(self, node: ast.AST) -> int:
         """Return the offset after a node."""
         return self._line_offsets[getattr(node, "end_lineno", 1) - 1] + int(getattr(node, "end_col_offset", 0))
 
     def replace(self, node: ast.AST, text: str) -> None:
         """Replace a node's text."""
-        self.replace_range(self.begin(node), self.end(node), text)
+        self.replace_range(self.find_start(node), self.find_end(node), text)
 
-    def replace_range(self, begin: int, end: int, text: str) -> None:
-        """Replace the bytes from `begin` to `end` by source code; its line ends become the line ends of the file."""
-        self._edits.append(_Edit(begin, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
+    def replace_range(self, start: int, end: int, text: str) -> None:
+        """Replace the bytes from `start` to `end` with source code; its line ends become the line ends of the file."""
+        self._edits.append(_Edit(start, end, text.replace("\r\n", "\n").replace("\n", self._newline)))
 
     def begins_line(self, node: ast.AST) -> bool:
         """Return whether only blanks are before a node in its line."""
-        begin = self.begin(node)
-        return not self._text[begin - int(getattr(node, "col_offset", 0)) : begin].strip()
+        start = self.find_start(node)
+        return not self._text[start - int(getattr(node, "col_offset", 0)) : start].strip()
 
     def ends_line(self, node: ast.AST) -> bool:
-        """Return whether the line ends directly after a node."""
-        end = self.end(node)
-        return self._text.startswith(self._newline.encode(), end)
+        """Return whether a line end follows a node directly."""
+        return self._text.startswith(self._newline.encode(), self.find_end(node))
 
     def remove_line(self, node: ast.AST) -> None:
         """Remove a node that is alone in its lines, with the line end after it."""
-        self.replace_range(self.begin(node), self.end(node) + len(self._newline), "")
+        self.replace_range(self.find_start(node), self.find_end(node) + len(self._newline), "")
 
     def find_new_line(self, line: int) -> int:
         """Return the number, from 1, that a line has in the edited text."""
         edits_above = [edit for edit in self._edits if edit.end <= self._line_offsets[line - 1]]
-        removed_count = sum(self._text[edit.begin : edit.end].count(b"\n") for edit in edits_above)
+        removed_count = sum(self._text[edit.start : edit.end].count(b"\n") for edit in edits_above)
         added_count = sum(edit.text.count("\n") for edit in edits_above)
         return line - removed_count + added_count
 
@@ -86,13 +87,14 @@ class EditedText:
         finally:
             self._edits = outer_edits
 
-    def render(self, begin: int = 0, end: int | None = None) -> str:
+    def render(self, start: int = 0, end: int | None = None) -> str:
         """Return the text between two offsets, by default all of it, with the edits applied. No edit may lie outside the range."""
         parts: list[bytes] = []
-        position = begin
-        for edit in sorted(self._edits, key=lambda edit: (edit.begin, -edit.end)):
-            if edit.begin < position:
+        position = start
+        # Of edits with the same start, the longest comes first.
+        for edit in sorted(self._edits, key=lambda edit: (edit.start, -edit.end)):
+            if edit.start < position:
                 continue  # The edit is inside a range that another edit replaces as a whole.
-            parts += [self._text[position : edit.begin], edit.text.encode()]
+            parts += [self._text[position : edit.start], edit.text.encode()]
             position = edit.end
         return b"".join([*parts, self._text[position:end]]).decode()

@@ -47,8 +47,8 @@ def _pick_first(tree: ast.Module, statements: Sequence[_Import]) -> list[_Import
         statements: imports in it, in order.
 
     Returns:
-        Of the imports that run with the module, the first one, or the first of each branch if it is in a branch. If no import is
-        sure to run with the module, also the first import of each function.
+        The first of the imports that run with the module, or the first in each branch if it is in a branch. If no import is sure
+        to run with the module, also the first import in each function.
     """
     functions = _find_functions(tree, statements)
     module_statements = [statement for statement in statements if statement not in functions]
@@ -66,9 +66,11 @@ def _pick_in_module(tree: ast.Module, statements: Sequence[_Import]) -> list[_Im
     Branches below an import in the module's body are omitted, since that import has run by then.
     """
     body_statements = [statement for statement in statements if statement in tree.body]
+    # The first import is in the module's body, or there are no imports.
     if body_statements[:1] == statements[:1]:
         return body_statements[:1]
     last_line = body_statements[0].lineno if body_statements else math.inf
+    # All lists in the tree; lists that are not blocks contain no import.
     blocks = [block for node in ast.walk(tree) for _, block in ast.iter_fields(node) if isinstance(block, list)]
     first_of_blocks = (next((statement for statement in statements if statement in block), None) for block in blocks)
     return [statement for statement in first_of_blocks if statement is not None and statement.lineno <= last_line]
@@ -99,11 +101,11 @@ def _list_new_imports(rewriter: Rewriter) -> list[str]:
 
 
 def _rewrite_statement(rewriter: Rewriter, statement: _Import, new_lines: list[str]) -> None:
-    """Replace an import by what it becomes and by new lines after it; remove it if nothing is left."""
+    """Replace an import with what it becomes, and with new lines after it; remove it if nothing is left."""
     # In one normal form, so that an import that stays the same is recognised.
     old_text = ast.unparse(statement)
     # Code that tests TensorFlow's release stays unchanged.
-    is_guarded = statement in rewriter.plan.guarded
+    is_guarded = statement in rewriter.plan.guarded_nodes
     text = "\n".join([*([old_text] if is_guarded else _format_imports(rewriter, statement)), *new_lines])
     if text == old_text:
         return
@@ -152,7 +154,7 @@ def _format_imports(rewriter: Rewriter, statement: _Import) -> list[str]:
             aliases.append("tensorflow" if is_gone and alias.asname is None else alias_text)
         elif _is_dropped(binding):
             continue
-        elif not _must_move(rewriter, binding):
+        elif not _decide_move(rewriter, binding):
             aliases.append(alias_text)
         elif isinstance(statement, ast.Import):
             aliases.append(f"tensorflow.compat.v1.{alias_text.removeprefix('tensorflow.')}")
@@ -178,8 +180,8 @@ def _is_dropped(binding: Binding) -> bool:
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 
-def _must_move(rewriter: Rewriter, binding: Binding) -> bool:
-    """Return whether an import of a part of TensorFlow must become an import from compat.v1; note a part that no API has."""
+def _decide_move(rewriter: Rewriter, binding: Binding) -> bool:
+    """Return whether an import of a part of TensorFlow becomes an import from compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False
     api = load_tensorflow_names().find_api(binding.path)

@@ -2,6 +2,8 @@
 
 Keys are paths below `tensorflow` or `tensorflow.compat.v1`. Values contain `{est}` for the module tpudata.estimator, `{v1}` for
 tensorflow.compat.v1, `{tf}` for tensorflow, `{tf2}` for tensorflow.compat.v2 and `{slim}` for the package tf_slim.
+
+Long collections are written as unpacked tuples, since the formatter puts each element of a collection in a separate line.
 """
 
 from __future__ import annotations
@@ -80,7 +82,7 @@ RENAMED: dict[str, str] = {
     },
     "contrib.training.checkpoints_iterator": "{v1}.train.checkpoints_iterator",
 }
-# Statements that are removed: tpudata.estimator works with TensorFlow 2's behaviour.
+# Functions whose calls are removed: tpudata.estimator works with TensorFlow 2's behaviour.
 REMOVED = frozenset(
     {"disable_v2_behavior", "disable_eager_execution", "enable_eager_execution", "disable_control_flow_v2"}
 )
@@ -124,7 +126,7 @@ UNSURE_VALUES = {
     " tf.compat.v1.image.resize or tf.compat.v2.image.resize.",
 }
 # Functions with arguments that mean something else in each API: how many may be given by position, and the note on more.
-UNSURE = {
+UNSURE_ARGUMENTS = {
     "nn.dropout": (
         1,
         "tf.nn.dropout's second argument was the share to keep in TensorFlow 1 and is the share to drop in TensorFlow 2, and"

@@ -121,4 +121,4 @@ def _migrate(rewriter: CallRewriter, *, notes_keras: bool) -> Migration:
         )
     edits = rewriter.edits
     notes = [MigrationNote(line, edits.find_new_line(line), text) for line, text in sorted(set(rewriter.notes))]
-    return Migration(edits.render(), len(edits), tuple(notes))
+    return Migration(edits.render(), edits.edit_count, tuple(notes))

@@ -12,6 +12,7 @@ from tpudata.migrate.edits import EditedText
 from tpudata.migrate.names import HINTS, REMOVED, RENAMED, SLIM_GONE
 from tpudata.migrate.tensorflow_names import Api, ApiPath, load_tensorflow_names
 
+# Names by which rewritten files import tpudata.estimator and the package tf_slim.
 ESTIMATOR, SLIM = "tpudata_estimator", "tf_slim"
 _SLIM_PATHS = (("contrib", "slim", "python", "slim"), ("contrib", "slim"))
 # Parts that hold names of the old Keras.
@@ -55,7 +56,7 @@ class Rewriter(abc.ABC):
         self.modules: set[str] = set()
         self.old_keras_line: int | None = None
         # Names and calls of guarded code stay unchanged.
-        self.frozen_ids = {id(node) for node in plan.guarded}
+        self.frozen_ids = {id(node) for node in plan.guarded_nodes}
 
     @abc.abstractmethod
     def rewrite_call(self, node: ast.Call) -> None:
@@ -107,7 +108,7 @@ class Rewriter(abc.ABC):
         with self.edits.isolate():
             for part in ast.walk(node):
                 self.rewrite(part)
-            return self.edits.render(self.edits.begin(node), self.edits.end(node))
+            return self.edits.render(self.edits.find_start(node), self.edits.find_end(node))
 
     def rewrite_operand(self, node: ast.AST) -> str:
         """Return an expression's source code with current names, in parentheses if an operand needs them."""
@@ -116,7 +117,7 @@ class Rewriter(abc.ABC):
         return text if is_plain else f"({text})"
 
     def replace_call(self, node: ast.Call, text: str) -> None:
-        """Replace a call by source code, which is not rewritten any further."""
+        """Replace a call with source code, which is not rewritten any further."""
         self.edits.replace(node, text)
         self.freeze(node)
 

@@ -37,7 +37,8 @@ def check_model_name(name: str) -> None:
         name: a bundled model's name, or "package.module:function".
 
     Raises:
-        UsageError: the name is not a bundled model's (the message names the nearest), has another form, or names no package.
+        UsageError: the name is not a bundled model's (the message names the nearest), has another form, or its package does not
+            exist.
     """
     if ":" in name:
         _check_user_model_name(name)
@@ -67,7 +68,7 @@ def _convert_path_to_module(path: str) -> str:
 
 
 def _check_user_model_name(name: str) -> None:
-    """Raise UsageError if a name with a colon does not have the form package.module:function, or names no package."""
+    """Raise UsageError if a name with a colon does not have the form package.module:function, or its package does not exist."""
     module, _, function = name.partition(":")
     if module.endswith(".py"):
         dotted_name = f"{_convert_path_to_module(module)}:{function}"

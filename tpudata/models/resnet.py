@@ -120,7 +120,7 @@ class _Network:
     training: bool
 
     def build_stem(self, net: tf.Tensor) -> tf.Tensor:
-        """Return 64 channels: by a 3x3 convolution for the small stem, else by a 7x7 convolution and a pool, each with stride 2."""
+        """Return 64 channels: the small stem is a 3x3 convolution, the large one a 7x7 convolution and a pool, both of stride 2."""
         is_small = self.params.stem == "small" or (
             self.params.stem == "auto" and min(net.shape[1], net.shape[2]) < _SMALL_BELOW
         )
@@ -144,7 +144,7 @@ class _Network:
         return tf.nn.relu(net + self._build_shortcut(inputs, 4 * filters, stride))
 
     def _build_shortcut(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
-        """Return a block's inputs in the shape of its outputs, by a projection if the shapes differ."""
+        """Return a block's inputs in the shape of its outputs, with a projection if the shapes differ."""
         if stride == 1 and inputs.shape[3] == filters:
             return inputs
         return self._convolve_and_normalize(inputs, filters, size=1, name="shortcut", stride=stride)
@@ -173,7 +173,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
 
     Args:
         features: images, or a dict with them as "image" and optionally "weights" (float32 [batch], 0 for rows that do
-            not count). Images are uint8 [batch, height, width, 3], which are normalized by ImageNet's means and deviations, or
+            not count). Images are uint8 [batch, height, width, 3], which are normalized with ImageNet's means and deviations, or
             floats, which are used as given; with transpose_input [height, width, channels, batch].
         labels: int [batch], in training also float [batch, label_offset + num_classes]; None in PREDICT.
         mode: a value of ModeKeys.

@@ -27,7 +27,7 @@ class TextClassifierParams(TrainingParams):
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
         embedding_size: size of a token's embedding.
-        kernel_sizes: numbers of tokens in a run, one for each convolution.
+        kernel_sizes: number of tokens in a run, for each convolution.
         filters: outputs of each convolution.
         dropout: share of the pooled outputs that a training step drops.
 
@@ -77,7 +77,7 @@ def text_classifier(
         float32 logits [batch, num_classes].
     """
     table = variable("embedding", [params.vocab_size, params.embedding_size], _v1.random_normal_initializer(stddev=0.1))
-    # Padding tokens are 0, here and after each convolution, like the zeros by which a convolution extends a row.
+    # Padding tokens are 0, here and after each convolution, like the zeros with which a convolution extends a row.
     tokens = tf.gather(table, input_ids) * mask[:, :, None]
     num_tokens = tf.reduce_sum(mask, axis=1, keepdims=True)
     pooled = []

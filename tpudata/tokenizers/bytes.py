@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tpudata.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_eos
+from tpudata.tokenizers.tokenizer import Ids, TokenizerIdentity, content_ids, reject_other_eos
 
 NAME = "bytes"
 EOS_ID, PAD_ID = 256, 257
@@ -28,7 +28,7 @@ class ByteTokenizer:
     identity = TokenizerIdentity(NAME, vocab_size=258, eos_id=EOS_ID, pad_id=PAD_ID)
 
     def __init__(self, eos: str | None = None) -> None:
-        reject_eos(eos, NAME)
+        reject_other_eos(eos, NAME)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the bytes of each text; UnicodeEncodeError, a ValueError, for a lone surrogate."""

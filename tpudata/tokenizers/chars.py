@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tpudata.errors import SourceError
 from tpudata.json_values import parse_input_json
-from tpudata.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_eos, sha256
+from tpudata.tokenizers.tokenizer import COPY_AGAIN, Ids, TokenizerIdentity, content_ids, reject_other_eos, sha256
 
 NAME = "chars"
 FILE = "vocab.json"
@@ -25,7 +25,7 @@ _CODE_POINTS = 0x110000
 
 
 class CharTokenizer:
-    """Tokenizer of characters by their place in a vocabulary; see the module's docstring.
+    """Tokenizer of characters, whose ids are their positions in a vocabulary; see the module's docstring.
 
     Args:
         characters: each once, in the order of their code points.
@@ -38,7 +38,7 @@ class CharTokenizer:
     """
 
     def __init__(self, characters: str, eos: str | None = None, *, replace_unknown: bool = False) -> None:
-        reject_eos(eos, NAME)
+        reject_other_eos(eos, NAME)
         if not characters or any(character >= following for character, following in itertools.pairwise(characters)):
             raise SourceError("the vocabulary is not a list of distinct characters in the order of code points")
         self.characters = characters
@@ -78,7 +78,7 @@ class CharTokenizer:
             if not all(isinstance(character, str) and len(character) == 1 for character in characters):
                 raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
-        # A TypeError: the value of `characters` is not a list. A SourceError: it is not a vocabulary.
+        # A TypeError: `characters` is no list, such as null. A SourceError: they are not in order, or there are none.
         except (ValueError, TypeError, SourceError) as error:
             raise SourceError(
                 f"{path} is not a vocabulary of characters, which a conversion with chars writes as {FILE}: {error}. {COPY_AGAIN}"

@@ -18,7 +18,7 @@ from tpudata.format.tokenizer_file import is_tokenizer_name
 from tpudata.storage import storage_for
 from tpudata.tokenizers import bytes as byte_tokens
 from tpudata.tokenizers import chars, hugging_face, sentencepiece
-from tpudata.tokenizers.tokenizer import MAX_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_eos
+from tpudata.tokenizers.tokenizer import MAX_FILE_BYTES, TOKEN, Tokenizer, TokenizerIdentity, reject_other_eos
 
 # Installed packages add tokenizers by entry points of this group; each names a TokenizerKind.
 ENTRY_POINTS = "tpudata.tokenizers"
@@ -84,7 +84,7 @@ class TokenizerSpec:
         if kind.file is FileUse.NONE and self.path:
             raise UsageError(f"--tokenizer {self.kind} takes no file (got {self.path!r}). Omit it")
         if not kind.takes_eos:
-            reject_eos(self.eos, self.kind)
+            reject_other_eos(self.eos, self.kind)
         if self.special_tokens is not None and not kind.has_special_tokens:
             raise UsageError(
                 f"--special-tokens: the tokenizer {self.kind} has none that a text can name. Omit the flag"

@@ -68,9 +68,9 @@ class SentencePieceTokenizer:
     def _encode_with_controls(self, text: str) -> Ids:
         """Return the ids of a text; names of control pieces in it become these pieces."""
         # The longest name first, in case one begins with another.
-        names = "|".join(map(re.escape, sorted(self._control_ids, key=len, reverse=True)))
+        name_pattern = "|".join(map(re.escape, sorted(self._control_ids, key=len, reverse=True)))
         # Every second part is the name of a control piece.
-        parts = re.split(f"({names})", text)
+        parts = re.split(f"({name_pattern})", text)
         text_ids = self._encode(parts[::2])
         control_ids = [np.array([self._control_ids[name]], np.int32) for name in parts[1::2]]
         all_ids = itertools.chain.from_iterable(itertools.zip_longest(text_ids, control_ids, fillvalue=_NO_IDS))

@@ -90,8 +90,8 @@ class Utf8Tokenizer(Tokenizer, Protocol):
 
 
 @runtime_checkable
-class PlacingTokenizer(Tokenizer, Protocol):
-    """A tokenizer that reports the characters of each token."""
+class OffsetTokenizer(Tokenizer, Protocol):
+    """A tokenizer that also returns where each token starts and ends in the text."""
 
     def encode_with_offsets(self, text: str) -> tuple[Ids, npt.NDArray[np.int64]]:
         """Return the ids, int32 [tokens], and the start and end of each token in characters, int64 [tokens, 2]."""
@@ -102,7 +102,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def reject_eos(eos: str | None, name: str) -> None:
+def reject_other_eos(eos: str | None, name: str) -> None:
     """Raise UsageError if --eos names another token than `<eos>`, for a tokenizer that always ends documents with this one."""
     if eos not in (None, EOS):
         raise UsageError(f"--eos: the tokenizer {name} has {EOS} (got {eos!r}). Omit the flag.")

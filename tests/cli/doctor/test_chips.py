@@ -7,7 +7,7 @@ import importlib.util
 import jax
 import pytest
 
-from tpudata.cli.doctor.chips import NoTPUError, find_chips, measure_multiplication_rate
+from tpudata.cli.doctor.chips import NoTPUError, describe_chips, measure_multiplication_rate
 from tpudata.devices.processes import tpu_pod
 from tpudata.errors import TpudataError
 from tpudata.estimator import TPUConnectionError
@@ -28,21 +28,21 @@ def test_names_the_extra_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jax" else find_spec(name))
     with pytest.raises(NoTPUError, match=r"A TPU needs the \[tpu\] extra"):
-        find_chips()
+        describe_chips()
 
 
 def test_names_the_supported_jax_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "__version_info__", (0, 4, 35))
     with pytest.raises(NoTPUError, match=r"expected >=0\.\d+\.\d+,<0\.\d+\.\d+"):
-        find_chips()
+        describe_chips()
 
 
 def test_says_that_cpu_devices_replace_a_tpu() -> None:
     with pytest.raises(NoTPUError, match=r"^Replicas run on CPU devices\. use_tpu=True: "):
-        find_chips()
+        describe_chips()
 
 
 def test_chips_that_cannot_be_used_raise_a_connection_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tpu_pod, "count_chips", lambda: 4)
     with pytest.raises(TPUConnectionError):
-        find_chips()
+        describe_chips()

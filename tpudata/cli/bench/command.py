@@ -98,18 +98,19 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
     )
     stages = list(stage_runner.measure(input_fns, flags.seconds))
     storage = None
+    # `num_reads` is None on a disk, where records are not read in pieces.
     if stage_runner.num_reads is not None:
         storage = measure_storage(dataset, flags.split, stage_runner, stages[0], flags.seconds)
     cores = count_usable_cores()
     # Records that are all held in memory are read once.
     repeated_stages = [stage for stage in stages if not (stage_runner.is_held and stage.name == "read")]
     pipeline = stages[-1]
-    is_busy = pipeline.cores + pipeline.other_cores >= _BUSY_SHARE * cores
-    shares = _compute_shares(repeated_stages, is_busy=is_busy)
+    is_cpu_busy = pipeline.cores + pipeline.other_cores >= _BUSY_SHARE * cores
+    shares = _compute_shares(repeated_stages, is_cpu_busy=is_cpu_busy)
     limiting_stage = max(shares, key=lambda name: shares[name])
     idle_reason = "storage" if limiting_stage == "read" else "threads"
-    waits_for = "cores" if is_busy else idle_reason
-    descriptions = _describe_work(stages, dataset, flags)
+    waits_for = "cores" if is_cpu_busy else idle_reason
+    work_by_stage = _describe_work(stages, dataset, flags)
     return {
         "path": dataset.path,
         "split": flags.split,
@@ -118,18 +119,20 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         "cores": cores,
         "is_held": stage_runner.is_held,
         # A stage that runs only once has no share.
-        "stages": [_describe_stage(stage, split, descriptions[stage.name], shares.get(stage.name)) for stage in stages],
+        "stages": [
+            _describe_stage(stage, split, work_by_stage[stage.name], shares.get(stage.name)) for stage in stages
+        ],
         "limit": limiting_stage,
         "waits_for": waits_for,
         "advice": advise(limiting_stage, waits_for, dataset, flags, is_held=stage_runner.is_held),
         "storage": None if storage is None else storage.to_json(),
-        "step": _describe_step(pipeline, flags, storage, is_busy=is_busy),
+        "step": _describe_step(pipeline, flags, storage, is_cpu_busy=is_cpu_busy),
         "tpu": None if cost is None else _compare_with_tpu(pipeline, cost, cores, storage),
     }
 
 
 def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, InputFn]:
-    """Return the input_fns of the stages after parsing, by name: `decode`, if decoded images are changed, and `input_fn`."""
+    """Return the input_fns of the stages after parsing, by name: `decode`, if images are changed after it, and `input_fn`."""
     from tpudata.input import CentreCrop, RandAugment, TrainCrop, make_input_fn
 
     crop = None
@@ -161,14 +164,14 @@ def _make_reading(flags: argparse.Namespace) -> Reading:
 
 def _describe_work(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Namespace) -> dict[str, str]:
     """Return the work of each stage in words, by its name; the entry of `decode` is not used without the stage `decode`."""
-    decoding = ["decode"] if has_pictures(dataset) else []
+    decoding_steps = ["decode"] if has_pictures(dataset) else []
     if flags.crop is not None:
-        decoding.append("crop")
+        decoding_steps.append("crop")
     elif flags.image_size is not None:
-        decoding.append("resize")
+        decoding_steps.append("resize")
     has_decoding_stage = any(stage.name == "decode" for stage in stages)
-    last_stage = [
-        *([] if has_decoding_stage else decoding),
+    last_steps = [
+        *([] if has_decoding_stage else decoding_steps),
         *(["augment"] if flags.augment else []),
         *([flags.dtype] if flags.dtype != "uint8" else []),
         "batch",
@@ -176,8 +179,8 @@ def _describe_work(stages: Sequence[Stage], dataset: Dataset, flags: argparse.Na
     return {
         "read": f"read from the storage, {'unpack' if dataset.manifest.compression else 'compare checksums'}",
         "parse": f"+ parse, {'shuffle' if flags.training else 'in order'}",
-        "decode": f"+ {', '.join(decoding)}",
-        "input_fn": f"+ {', '.join(last_stage)}: the whole input_fn",
+        "decode": f"+ {', '.join(decoding_steps)}",
+        "input_fn": f"+ {', '.join(last_steps)}: the whole input_fn",
     }
 
 
@@ -202,17 +205,18 @@ def _describe_stage(stage: Stage, split: Split, work: str, share: float | None) 
     }
 
 
-def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, float]:
+def _compute_shares(stages: Sequence[Stage], *, is_cpu_busy: bool) -> dict[str, float]:
     """Return the share of a record's cost that each stage adds, by the stage's name.
 
     Args:
         stages: measurements of the stages, in order.
-        is_busy: whether the cores are busy: the cost is then CPU time, otherwise elapsed time.
+        is_cpu_busy: whether the cores are busy: the cost is then CPU time, otherwise elapsed time.
     """
     # Each stage also does the work of the stages before it.
-    added_costs, max_cost = {}, 0.0
+    added_costs = {}
+    max_cost = 0.0
     for stage in stages:
-        cost = stage.cpu_per_record if is_busy else 1 / stage.rate
+        cost = stage.cpu_per_record if is_cpu_busy else 1 / stage.rate
         # A stage that is measured as cheaper than an earlier stage counts as free.
         added_costs[stage.name] = max(0.0, cost - max_cost)
         max_cost = max(max_cost, cost)
@@ -220,7 +224,7 @@ def _compute_shares(stages: Sequence[Stage], *, is_busy: bool) -> dict[str, floa
 
 
 def _describe_step(
-    pipeline: Stage, flags: argparse.Namespace, storage: StorageRates | None, *, is_busy: bool
+    pipeline: Stage, flags: argparse.Namespace, storage: StorageRates | None, *, is_cpu_busy: bool
 ) -> dict[str, Any] | None:
     """Return the entry `step` of the report, see `measure`; None without a step time.
 
@@ -228,7 +232,7 @@ def _describe_step(
         pipeline: measurement of the last stage, which is the whole input_fn.
         flags: flags of the command; only the step time and the batch size are used.
         storage: rates of the object store; None on a disk.
-        is_busy: whether the cores limit feeding.
+        is_cpu_busy: whether the cores limit feeding.
     """
     if flags.step_time is None:
         return None
@@ -238,7 +242,7 @@ def _describe_step(
         "records_per_second": needed_rate,
         "is_input_bound": pipeline.rate < needed_rate,
         "waiting": max(0.0, 1 - pipeline.rate / needed_rate),
-        "cores": math.ceil(pipeline.cpu_per_record * needed_rate) if is_busy else None,
+        "cores": math.ceil(pipeline.cpu_per_record * needed_rate) if is_cpu_busy else None,
         "storage": None if storage is None else storage.predict_load(needed_rate),
     }
 

@@ -27,10 +27,10 @@ def format_report(report: dict[str, Any]) -> str:
     pipeline = report["stages"][-1]
     order = "training order" if report["training"] else "in order, repeated"
     limiting_stage = next(stage for stage in report["stages"] if stage["name"] == report["limit"])
-    unit = "CPU time" if report["waits_for"] == "cores" else "time"
+    cost_name = "CPU time" if report["waits_for"] == "cores" else "time"
     conclusions = [
         f"{count_text(round(pipeline['records_per_second']))} records/s are fed. The limit is the stage"
-        f" {limiting_stage['does'].removeprefix('+ ')!r}: {limiting_stage['share']:.0%} of the {unit}.",
+        f" {limiting_stage['does'].removeprefix('+ ')!r}: {limiting_stage['share']:.0%} of the {cost_name}.",
         report["advice"],
     ]
     if pipeline["other_cores"] > _NOTED_SHARE * report["cores"]:
@@ -102,7 +102,7 @@ def _format_tpu(tpu: dict[str, Any]) -> str:
 
 
 def _format_load(load: dict[str, Any] | None) -> str:
-    """Return a line on the load on an object store, see `StorageRates.predict_load`; empty for None."""
+    """Return a line break and a line on the load on an object store, see `StorageRates.predict_load`; empty for None."""
     if load is None:
         return ""
     return (

@@ -1,4 +1,7 @@
-"""Checks by `tpudata doctor` of a dataset and a model folder: access, files, shapes and labels. No TensorFlow."""
+"""Checks of a dataset and a model folder for `tpudata doctor`: access, files, shapes and labels.
+
+TensorFlow is loaded only to look up the params of a bundled model.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,10 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _TEST_CONTENT = b"tpudata doctor"
-# Number of records of a split whose labels are checked, spread evenly, and number of records that are read at a time.
-_MAX_CHECKED_RECORDS, _BATCH_SIZE = 2000, 64
+# Number of records of a split whose labels are checked, spread evenly.
+_MAX_CHECKED_RECORDS = 2000
+# Number of records that are read at a time.
+_BATCH_SIZE = 64
 
 
 class DoctorLine(NamedTuple):
@@ -65,9 +70,10 @@ def _list_missing_folders(folder: str) -> list[Path]:
 
 
 def _write_and_read(folder: str) -> DoctorLine:
-    """Write, read and delete a small file in a folder, and report the first of these steps that fails."""
+    """Write, read and delete a small file in a folder; return the report's line, which names the first step that fails."""
     storage = storage_for(folder)
     path = storage.join(folder, f"{TEMPORARY_PREFIX}doctor-{uuid.uuid4().hex}")
+    # What is to be done with the file next, for the message if that fails.
     step = "written"
     try:
         storage.check_writable(folder)
@@ -95,9 +101,10 @@ def _write_and_read(folder: str) -> DoctorLine:
 
 
 def check_files(dataset: Dataset) -> DoctorLine:
-    """Compare the files of a dataset with the manifest: names of shards and indexes, and sizes and reported checksums of shards.
+    """Compare the files of a dataset with the manifest, and return the report's line.
 
-    If the files match, read one index, and a byte of its shard.
+    Compared are the names of shards and indexes, and the sizes and reported checksums of shards. If the files match, one index and
+    a byte of its shard are read.
     """
     storage = storage_for(dataset.path)
     try:
@@ -106,10 +113,10 @@ def check_files(dataset: Dataset) -> DoctorLine:
         problems = list(_find_file_problems(dataset, shards, indexes))
         shards_in_order = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
         # A missing shard in quarantine has no bytes.
-        first = next((shard for shard in shards_in_order if dataset.quarantine.for_shard(shard).bytes), None)
-        if not problems and first is not None:
-            dataset.index(first)
-            storage.read_range(dataset.shard_path(first), 0, 1)
+        first_shard = next((shard for shard in shards_in_order if dataset.quarantine.for_shard(shard).bytes), None)
+        if not problems and first_shard is not None:
+            dataset.index(first_shard)
+            storage.read_range(dataset.shard_path(first_shard), 0, 1)
     except TpudataError as error:
         return DoctorLine("files", PROBLEM, str(error))
     shard_count = sum(len(split.shards) for split in dataset.manifest.splits.values())
@@ -131,7 +138,7 @@ def check_files(dataset: Dataset) -> DoctorLine:
 
 
 def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: set[str]) -> Iterator[str]:
-    """Yield a problem for each shard and index that is missing, or differs from the manifest.
+    """Yield a problem for each shard or index that is missing, and each shard that differs from the manifest or the quarantine.
 
     Args:
         dataset: the dataset.
@@ -158,7 +165,7 @@ def _find_file_problems(dataset: Dataset, shards: Mapping[str, Entry], indexes: 
 
 
 def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> DoctorLine:
-    """Check that every feature that a model is fed has one shape in all records.
+    """Check that every feature that a model is fed has one shape in all records; return the report's line.
 
     Args:
         dataset: the dataset.
@@ -166,13 +173,13 @@ def check_shapes(dataset: Dataset, flag_values: Mapping[str, str | None]) -> Doc
             for a flag that is not passed.
     """
     label = label_feature(dataset.manifest)
-    fed = [*fed_features(dataset.manifest, label), *([] if label is None else [label])]
-    if not fed:
+    features = [*fed_features(dataset.manifest, label), *([] if label is None else [label])]
+    if not features:
         return DoctorLine("shapes", PROBLEM, f"{dataset.path} has no feature that a model is fed. Convert it again.")
-    problems = [problem for feature in fed if (problem := _find_shape_problem(feature, flag_values))]
+    problems = [problem for feature in features if (problem := _find_shape_problem(feature, flag_values))]
     if problems:
         return DoctorLine("shapes", PROBLEM, " ".join(problems))
-    return DoctorLine("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in fed)}")
+    return DoctorLine("shapes", OK, f"every record has one shape: {', '.join(feature.name for feature in features)}")
 
 
 def _find_shape_problem(feature: Feature, flag_values: Mapping[str, str | None]) -> str:
@@ -193,9 +200,9 @@ def _find_shape_problem(feature: Feature, flag_values: Mapping[str, str | None])
 
 
 def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any]) -> DoctorLine | None:
-    """Compare the labels of some records with the classes of the dataset and of the model.
+    """Compare the labels of some records with the classes of the dataset and of the model; return the report's line.
 
-    Return None without labels that are integers, and for a model of label maps.
+    It is None without labels that are integers, and for a model of label maps.
 
     Args:
         dataset: the dataset.
@@ -207,10 +214,10 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
         return None
     try:
         labels_by_record = [
-            labels
-            for name, split in dataset.manifest.splits.items()
+            record_labels
+            for split_name, split in dataset.manifest.splits.items()
             if split.records
-            for labels in _sample_labels(dataset, name, label.name)
+            for record_labels in _sample_labels(dataset, split_name, label.name)
         ]
     except TpudataError as error:
         return DoctorLine("labels", PROBLEM, f"{error} Run tpudata verify {dataset.path}.")
@@ -218,7 +225,8 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
     if not labels:
         return DoctorLine("labels", PROBLEM, f"{label.name}: no record has a label. Convert the data again.")
     low, high = min(labels), max(labels)
-    label_range = f"labels {low} to {high} in {count_text(sum(map(bool, labels_by_record)), 'record')}"
+    labelled_count = sum(1 for record_labels in labels_by_record if record_labels)
+    label_range = f"labels {low} to {high} in {count_text(labelled_count, 'record')}"
     num_classes = label.num_classes
     if num_classes is not None and not label.label_offset <= low <= high < label.label_offset + num_classes:
         largest_label = label.label_offset + num_classes - 1
@@ -227,21 +235,24 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
             PROBLEM,
             f"{label_range} (expected {label.label_offset} to {largest_label}, by the manifest). Convert the data again.",
         )
-    first, output_count = _find_outputs(model, params, label)
+    first_output, output_count = _find_outputs(model, params, label)
     if output_count is None:
         if num_classes is not None:
             return DoctorLine("labels", OK, f"{label_range}; {count_text(num_classes, 'class', 'classes')}")
         # Without a model, nothing needs the number of classes.
         state = OK if model is None else WARNING
         return DoctorLine("labels", state, f"{label_range}; no number of classes in the manifest")
-    last_output = first + output_count - 1
-    if not first <= low <= high <= last_output:
+    last_output = first_output + output_count - 1
+    if not first_output <= low <= high <= last_output:
         return DoctorLine(
             "labels",
             PROBLEM,
-            f"{label_range}, and {model} has outputs for {first} to {last_output}. Pass --param num_classes={high - first + 1}.",
+            f"{label_range}, and {model} has outputs for {first_output} to {last_output}."
+            f" Pass --param num_classes={high - first_output + 1}.",
         )
-    return DoctorLine("labels", OK, f"{label_range}; {model} has {count_text(output_count, 'output')} from {first}")
+    return DoctorLine(
+        "labels", OK, f"{label_range}; {model} has {count_text(output_count, 'output')} from {first_output}"
+    )
 
 
 def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int, int | None]:
@@ -250,30 +261,36 @@ def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) 
         return 0, None
     defaults = param_defaults(model)
     # A model without the parameter label_offset also has outputs for the numbers below the dataset's first label.
-    first = int(params.get("label_offset", label.label_offset)) if defaults and "label_offset" in defaults else 0
+    first_output = 0
+    if defaults and "label_offset" in defaults:
+        first_output = int(params.get("label_offset", label.label_offset))
     num_classes = params.get("num_classes")
     if num_classes is not None:
-        return first, int(num_classes)
+        return first_output, int(num_classes)
     if defaults is None or "num_classes" not in defaults:
-        return first, None
+        return first_output, None
     if label.num_classes is not None:
         # `tpudata train` derives num_classes in the same way: the last output belongs to the last class.
-        return first, label.num_classes + label.label_offset - first
-    return first, defaults["num_classes"] if isinstance(defaults["num_classes"], int) else None
+        return first_output, label.num_classes + label.label_offset - first_output
+    default = defaults["num_classes"]
+    # The default of a required parameter is dataclasses.MISSING.
+    output_count = default if isinstance(default, int) else None
+    return first_output, output_count
 
 
-def _sample_labels(dataset: Dataset, split: str, name: str) -> list[list[int]]:
+def _sample_labels(dataset: Dataset, split_name: str, feature_name: str) -> list[list[int]]:
     """Return the labels of each of some records of a split, spread evenly.
 
     Args:
         dataset: the dataset.
-        split: name of the split.
-        name: name of the feature with the labels.
+        split_name: name of the split.
+        feature_name: name of the feature with the labels.
     """
-    source = RecordSource(dataset.path, split, decode=None)
+    source = RecordSource(dataset.path, split_name, decode=None)
     indices = np.unique(np.linspace(0, len(source) - 1, min(len(source), _MAX_CHECKED_RECORDS)).astype(int)).tolist()
     labels_by_record: list[list[int]] = []
     for start in range(0, len(indices), _BATCH_SIZE):
+        # `__getitems__`, which PyTorch's loaders call, reads several records with few requests.
         examples = map(decode_example, source.__getitems__(indices[start : start + _BATCH_SIZE]))
-        labels_by_record += [[int(value) for value in example.get(name, [])] for example in examples]
+        labels_by_record += [[int(value) for value in example.get(feature_name, [])] for example in examples]
     return labels_by_record

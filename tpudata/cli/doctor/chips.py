@@ -1,4 +1,7 @@
-"""Probe by `tpudata doctor` of the TPU chips that jax sees, and their speed. Run in a separate process: a TPU may not answer."""
+"""Probe of the TPU chips that jax sees, and of their speed, for `tpudata doctor`.
+
+It runs in a separate process, since a TPU may not answer.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ class NoTPUError(TpudataError):
     """This machine has no TPU."""
 
 
-def find_chips() -> str:
+def describe_chips() -> str:
     """Return a line on the TPU chips of this machine, with their speed.
 
     Raises:
-        NoTPUError: there are no TPU chips; the message says what runs replicas instead.
+        NoTPUError: there are no TPU chips; if jax is installed, the message says what runs replicas instead.
         TpudataError: the chips cannot be used, or multiply wrongly; the message says why.
     """
     from tpudata.devices.processes.device_search import find_tpu_devices, import_jax
@@ -69,12 +72,16 @@ def measure_multiplication_rate(
 
     @jax.jit  # type: ignore[untyped-decorator]
     def multiply(matrix: Any, product_count: Any) -> Any:
+        """Multiply a matrix by itself, once for each product, and return the sum of the last product's values."""
         return jax.lax.fori_loop(0, product_count, lambda _, product: product @ matrix, matrix).astype("float32").sum()
 
     def measure_seconds(product_count: int) -> float:
+        """Return the seconds in which all devices compute their products; TpudataError if a product is wrong."""
         started = time.monotonic()
-        # Each row of a product of matrices whose values are all 1 / row_count adds up to 1.
-        for device, total in zip(devices, [multiply(matrix, product_count) for matrix in matrices], strict=True):
+        # All devices are started before `float` waits for the first.
+        totals = [multiply(matrix, product_count) for matrix in matrices]
+        # Each row of a product of matrices whose values are all 1 / row_count adds up to 1. `not <` is also true for NaN.
+        for device, total in zip(devices, totals, strict=True):
             if not abs(float(total) / row_count - 1) < 0.1:
                 raise TpudataError(
                     f"{device} multiplies matrices wrongly (got the sum {float(total):g}, expected {row_count}). Use another one."

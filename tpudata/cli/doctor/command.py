@@ -50,6 +50,7 @@ _PACKAGES = (
 )
 # State of a line on something that is absent, which is not a problem.
 _NONE = "none"
+# Start of the text for a probe that ran out of time; `_hint_at_hosts` looks for it.
 _NO_ANSWER = "no answer"
 
 
@@ -64,19 +65,19 @@ def run(argv: Sequence[str]) -> int:
         TpudataError: the rehearsal failed, see `tpudata train --rehearse`; with --json, its error is in the report instead.
     """
     flags = parse_flags(argv)
-    limit = flags.time_limit
+    time_limit = flags.time_limit
     report = _Report(is_json=flags.json)
     report.add("versions", *_check_versions())
-    report.add("devices", *_run_probe(limit, PROBLEM, "devices"))
-    state, text = _hint_at_hosts(*_run_probe(limit, PROBLEM, "tpu"))
+    report.add("devices", *_run_probe(time_limit, PROBLEM, "devices"))
+    state, text = _hint_at_hosts(*_run_probe(time_limit, PROBLEM, "tpu"))
     report.add("TPU", PROBLEM if flags.use_tpu and state == _NONE else state, text)
-    on_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
+    uses_gcs = any((path or "").startswith("gs://") for path in (flags.data, flags.model_dir))
     # Without gs://, a run needs no credentials.
-    report.add("credentials", *_run_probe(limit, PROBLEM if on_gcs else _NONE, "credentials"))
+    report.add("credentials", *_run_probe(time_limit, PROBLEM if uses_gcs else _NONE, "credentials"))
     if flags.model_dir is not None:
         report.add(*check_model_dir(flags.model_dir))
     if flags.data is not None:
-        report.add("dataset", *_run_probe(limit, PROBLEM, "data", flags.data))
+        report.add("dataset", *_run_probe(time_limit, PROBLEM, "data", flags.data))
         if report.states["dataset"] == OK:
             _check_dataset(flags, report)
     if flags.model is not None and not report.has_problem:
@@ -165,8 +166,8 @@ def _check_versions() -> tuple[str, str]:
     versions = installed_versions(_PACKAGES)
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {packages}"
-    libtpu = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
-    if _TENSORFLOW_TPU in versions and libtpu >= _FIRST_ABORTING_LIBTPU:
+    libtpu_version = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
+    if _TENSORFLOW_TPU in versions and libtpu_version >= _FIRST_ABORTING_LIBTPU:
         fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
         return PROBLEM, f"{text}. {_TENSORFLOW_TPU} ends Python with this libtpu as it is imported. Run: {fix}"
     if not versions.keys() & set(_TENSORFLOW_PACKAGES):
@@ -174,11 +175,11 @@ def _check_versions() -> tuple[str, str]:
     return OK, text
 
 
-def _run_probe(limit: int, failure_state: str, *words: str) -> tuple[str, str]:
+def _run_probe(time_limit: int, failure_state: str, *words: str) -> tuple[str, str]:
     """Run a probe in a separate process, and return the state and the text of its line.
 
     Args:
-        limit: seconds after which the probe is ended.
+        time_limit: seconds after which the probe is ended.
         failure_state: the state if the probe fails.
         words: kind of the probe and its arguments, see `tpudata.cli.doctor.probe`.
     """
@@ -188,14 +189,14 @@ def _run_probe(limit: int, failure_state: str, *words: str) -> tuple[str, str]:
                 [sys.executable, "-m", "tpudata.cli.doctor.probe", str(lifeline.reader), *words],
                 capture_output=True,
                 text=True,
-                timeout=limit,
+                timeout=time_limit,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[lifeline.reader],
             )
         except subprocess.TimeoutExpired:
             return (
                 failure_state,
-                f"{_NO_ANSWER} within {count_text(limit, 'second')}; raise --time-limit to wait longer",
+                f"{_NO_ANSWER} within {count_text(time_limit, 'second')}; raise --time-limit to wait longer",
             )
     lines = process.stdout.splitlines()
     if process.returncode != 0 or not lines:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpudata._tensorflow import require_tensorflow
-from tpudata.cli.doctor.chips import NoTPUError, find_chips
+from tpudata.cli.doctor.chips import NoTPUError, describe_chips
 from tpudata.console.flags import height_width
 from tpudata.console.loading import loading_without_gc
 from tpudata.console.process import end_with_parent
@@ -51,9 +51,9 @@ def describe_devices() -> str:
 
 def describe_tpu() -> str:
     """Return a line on the TPU chips of this machine, and their speed; NoTPUError without chips."""
-    # `find_chips` imports jax; the probe ends after it, so the garbage collector may stay off for all of it.
+    # `describe_chips` imports jax; the probe ends after it, so the garbage collector may stay off for all of it.
     with quiet_loading(), loading_without_gc():
-        return find_chips()
+        return describe_chips()
 
 
 def describe_credentials() -> str:
@@ -212,6 +212,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
 
     @tf.function  # type: ignore[untyped-decorator]
     def multiply(product_count: Any) -> Any:
+        """Multiply a matrix by itself, once for each product, and return the sum of the last product's values."""
         matrix = tf.fill([row_count, row_count], tf.cast(1 / row_count, dtype))
         _, product = tf.while_loop(
             lambda i, _: i < product_count, lambda i, product: (i + 1, tf.matmul(product, matrix)), (0, matrix)
@@ -219,10 +220,11 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
         return tf.reduce_sum(tf.cast(product, tf.float32))
 
     def measure_seconds(product_count: int) -> float:
+        """Return the seconds in which the device computes the products; TpudataError if a product is wrong."""
         started = time.monotonic()
         with tf.device(device):
             total = float(multiply(tf.constant(product_count)))
-        # Each row of the product of matrices whose values are all 1 / row_count adds up to 1.
+        # Each row of the product of matrices whose values are all 1 / row_count adds up to 1. `not <` is also true for NaN.
         if not abs(total / row_count - 1) < 0.1:
             raise TpudataError(f"The {kind} multiplies matrices wrongly. Use another one.")
         return time.monotonic() - started

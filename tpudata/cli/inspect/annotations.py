@@ -12,6 +12,7 @@ from tpudata.format.manifest.annotation_features import caption_feature, count_e
 
 # Annotations are counted in at most this number of records of a split, so that a large dataset takes no longer.
 _MAX_COUNTED_RECORDS = 100
+# Parts of the names of features with classes and with keypoints.
 _CLASSES, _POINTS = "/class/", "/keypoint/"
 
 

@@ -116,6 +116,7 @@ def _format_split_counts(counts: dict[str, Any], record_count: int) -> str:
 
 
 def _format_frequency(total: int, most: int, record_count: int) -> str:
+    """Return the mean number of annotations in a record, and the largest, such as `2.5 a record, at most 7`."""
     return f"{total / max(record_count, 1):.1f} a record, at most {count_text(most)}"
 
 
@@ -142,6 +143,7 @@ def _format_rejects(description: dict[str, Any]) -> str:
 
 
 def _format_reasons(heading: str, counts: dict[str, int]) -> str:
+    """Return a table of counts by reason; `heading` stands above the counts."""
     rows = [[heading, "reason"], *([count_text(count), reason] for reason, count in sorted(counts.items()))]
     return table(rows, right=[0])
 

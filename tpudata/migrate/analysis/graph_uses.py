@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from tpudata.migrate.analysis.bindings import Binding, find_tensorflow_path, split_dotted_name
 
+# The sets are written as unpacked tuples, since the formatter puts each element of a set in a separate line.
+
 # Names that need a graph, and that only a program's own training loop uses: a model_fn and an input_fn have no session.
 _SESSION_NAMES = frozenset(
     {
@@ -66,7 +68,7 @@ class _Position(NamedTuple):
 
 
 class GraphUses:
-    """The uses in files; which functions run is judged by the names that code calls.
+    """The calls in files that need a graph. Which functions run is judged by the names that code calls.
 
     Args:
         trees: syntax trees of the files, by their paths.
@@ -74,15 +76,15 @@ class GraphUses:
     """
 
     def __init__(self, trees: Mapping[str, ast.Module], bindings: Mapping[str, Mapping[str, Binding]]) -> None:
-        self._modules = {path: _GraphUseReader(bindings[path], tree) for path, tree in trees.items()}
-        self._reached_names = self._find_reached_names(self._modules)
+        self._readers = {path: _GraphUseReader(bindings[path], tree) for path, tree in trees.items()}
+        self._reached_names = self._find_reached_names(self._readers)
 
     def find(self, path: str) -> list[GraphUse]:
         """Return the uses in a file, sorted by line: sessions anywhere, other uses in code that importing or starting a file runs.
 
         Code that nothing in the files calls may be a model_fn: an estimator runs it with a graph, but it opens no session.
         """
-        reader = self._modules[path]
+        reader = self._readers[path]
         uses = list(reader.module.uses)
         for name, scopes in reader.functions.items():
             for scope in scopes:
@@ -92,13 +94,13 @@ class GraphUses:
 
     def reaches_any(self, path: str) -> bool:
         """Return whether a file's module-level code reaches a use in any file."""
-        if self._modules[path].module.uses:
+        if self._readers[path].module.uses:
             return True
         return any(scope.uses for scope in self._list_scopes(self._find_reached_names([path])))
 
     def _find_reached_names(self, paths: Iterable[str]) -> set[str]:
         """Return the names of functions that the module-level code of files calls, directly or through other functions."""
-        new_names = set().union(*(self._modules[path].module.calls for path in paths))
+        new_names = set().union(*(self._readers[path].module.calls for path in paths))
         reached_names: set[str] = set()
         while new_names:
             reached_names |= new_names
@@ -107,7 +109,7 @@ class GraphUses:
 
     def _list_scopes(self, names: Set[str]) -> Iterator[_Scope]:
         """Yield the scopes of the functions with these names in all files."""
-        for reader in self._modules.values():
+        for reader in self._readers.values():
             for name in reader.functions.keys() & names:
                 yield from reader.functions[name]
 
@@ -127,7 +129,7 @@ class _GraphUseReader:
     def __init__(self, bindings: Mapping[str, Binding], tree: ast.Module) -> None:
         self._bindings = bindings
         # Variables that hold a tf.Graph.
-        self._graphs = {
+        self._graph_variables = {
             target.id
             for node in ast.walk(tree)
             if isinstance(node, ast.Assign) and self._is_new_graph(node.value)
@@ -217,7 +219,7 @@ class _GraphUseReader:
         chain = split_dotted_name(owner)
         # Attributes and parameters are judged by their names.
         return self._is_new_graph(owner) or (
-            chain is not None and (chain[-1] in self._graphs or "graph" in chain[-1].lower())
+            chain is not None and (chain[-1] in self._graph_variables or "graph" in chain[-1].lower())
         )
 
 

@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 
 from tpudata.migrate.analysis.bindings import Binding, find_paths
 
-_VERSIONS = frozenset({"__version__", "VERSION", "version"})
+# Names of TensorFlow's version below `tensorflow`.
+_VERSION_NAMES = frozenset({"__version__", "VERSION", "version"})
 # Errors that the use of a name raises in a release without it.
 _MISSING_NAME_ERRORS = frozenset({"AttributeError", "ImportError", "ModuleNotFoundError"})
 
 
-def find_guarded(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
+def find_guarded_nodes(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[ast.AST]:
     """Return the nodes that may run with only one release.
 
     These are the nodes inside each `if` that tests TensorFlow's version or names, and the nodes in the body and the handlers of
@@ -52,7 +53,7 @@ class _VersionTests:
         # Variables that hold the version or the result of a test also count.
         if any(isinstance(child, ast.Name) and child.id in self._names for child in ast.walk(node)):
             return True
-        if any(_VERSIONS & set(path) for _, path in find_paths(node, self._bindings)):
+        if any(_VERSION_NAMES & set(path) for _, path in find_paths(node, self._bindings)):
             return True
         return any(self._is_hasattr_of_tensorflow(child) for child in ast.walk(node) if isinstance(child, ast.Call))
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from tpudata.migrate.analysis.bindings import Binding, find_bindings, find_paths, split_dotted_name
 from tpudata.migrate.analysis.graph_uses import GraphUses, find_entry_files
-from tpudata.migrate.analysis.guards import find_guarded
+from tpudata.migrate.analysis.guards import find_guarded_nodes
 from tpudata.migrate.analysis.versions import Version, decide_versions, find_version, is_written_for_v1
 from tpudata.migrate.names import TPU_NAMES
 
@@ -28,7 +28,7 @@ class FilePlan:
     Attributes:
         bindings: names of TensorFlow in the file.
         version: the API that the file is written for.
-        guarded: nodes that are not rewritten: code that depends on a test of TensorFlow's release, or on a `try`;
+        guarded_nodes: nodes that are not rewritten: code that depends on a test of TensorFlow's release, or on a `try`;
             empty in a file that is written for TensorFlow 1.
         uses_estimator: whether a program that the file belongs to uses an estimator.
         has_old_shapes: whether dimensions of shapes have a `value` in a program that the file belongs to, as in TensorFlow 1.
@@ -38,7 +38,7 @@ class FilePlan:
 
     bindings: dict[str, Binding]
     version: Version
-    guarded: Collection[ast.AST]
+    guarded_nodes: Collection[ast.AST]
     uses_estimator: bool
     has_old_shapes: bool
     disables_v2: bool
@@ -77,14 +77,17 @@ class _Planner:
             for path, tree in trees.items()
         }
         self._reachable_files = {path: self._find_reachable(path) for path in trees}
-        guarded = {path: find_guarded(tree, self._bindings[path]) for path, tree in trees.items()}
-        own_versions = {path: find_version(tree, self._bindings[path], guarded[path]) for path, tree in trees.items()}
+        guarded_nodes = {path: find_guarded_nodes(tree, self._bindings[path]) for path, tree in trees.items()}
+        own_versions = {
+            path: find_version(tree, self._bindings[path], guarded_nodes[path]) for path, tree in trees.items()
+        }
         files_of_programs = {path: set().union(*self._find_programs(path)) for path in trees}
         self._versions = decide_versions(own_versions, files_of_programs)
         # In a file written for TensorFlow 1, the import itself becomes compat.v1, which also covers guarded code. So no node is
         # exempt.
-        self._guarded = {
-            path: set() if is_written_for_v1(version) else guarded[path] for path, version in self._versions.items()
+        self._guarded_nodes = {
+            path: set() if is_written_for_v1(version) else guarded_nodes[path]
+            for path, version in self._versions.items()
         }
         self._estimator_files = {path for path, tree in trees.items() if _uses_estimator(tree, self._bindings[path])}
         self._behaviour_files = self._find_callers(_BEHAVIOUR_FUNCTIONS)
@@ -106,7 +109,7 @@ class _Planner:
             plans[path] = FilePlan(
                 self._bindings[path],
                 self._versions[path],
-                self._guarded[path],
+                self._guarded_nodes[path],
                 uses_estimator=uses_estimator,
                 has_old_shapes=any(program & old_shape_files for program in programs),
                 disables_v2=path in disabling_files,
@@ -143,7 +146,7 @@ class _Planner:
         programs = self._find_programs(path)
         if self._versions[path] is not Version.V1 or any(program & self._estimator_files for program in programs):
             return False
-        # A program that chooses the behaviour itself keeps its choice. The call goes after an import of TensorFlow 1's kind.
+        # A program that chooses the behaviour itself keeps its choice. The call goes after a plain import of TensorFlow.
         if any(program & self._behaviour_files for program in programs) or not _imports_as_v1(self._bindings[path]):
             return False
         # An entry file that does not import TensorFlow leaves the call to the file that does.
@@ -164,7 +167,7 @@ class _Planner:
             sets_behaviour: whether a program of the file sets TensorFlow's behaviour; if so, and without an estimator, no use is
                 noted.
         """
-        guarded_lines = {getattr(node, "lineno", 0) for node in self._guarded[path]}
+        guarded_lines = {getattr(node, "lineno", 0) for node in self._guarded_nodes[path]}
         uses = [use for use in self._uses.find(path) if use.line not in guarded_lines]
         if uses_estimator:
             return [

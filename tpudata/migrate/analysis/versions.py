@@ -33,28 +33,30 @@ class Version(enum.Enum):
     UNDECIDED = "1 or 2"
 
 
-def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> Version:
+def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded_nodes: Collection[ast.AST]) -> Version:
     """Return the API that the names of one file show.
 
     Args:
         tree: syntax tree of the file.
         bindings: the file's names that stand for TensorFlow or parts of it, by name.
-        guarded: nodes to ignore, see `find_guarded`.
+        guarded_nodes: nodes to ignore, see `find_guarded_nodes`.
     """
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     roots = [binding for binding in imports if not binding.path]
     if any(binding.is_v1 for binding in roots):
         return Version.PORTED
-    paths = [path for node, path in find_paths(tree, bindings) if node not in guarded]
+    paths = [path for node, path in find_paths(tree, bindings) if node not in guarded_nodes]
     all_paths = (*paths, *(binding.path for binding in imports))
     # Programs for TensorFlow 1 hardly name compat.v1; tf_upgrade_v2 puts it into programs for 2.
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = load_tensorflow_names()
     # Guarded code, names from compat.v1, and parts of TensorFlow 1 that 2.0 to 2.4 had as well do not decide.
-    counted_imports = (binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded)
+    counted_imports = (
+        binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded_nodes
+    )
     apis = {names.find_api(path) for path in (*paths, *counted_imports) if not _is_in_early_v2(path)}
-    if Api.V1 in apis or _has_v1_keywords(tree, bindings, guarded):
+    if Api.V1 in apis or _has_v1_keywords(tree, bindings, guarded_nodes):
         return Version.MIXED if Api.V2 in apis else Version.V1
     if Api.V2 in apis:
         return Version.V2
@@ -102,15 +104,16 @@ def is_written_for_v1(version: Version) -> bool:
 
 
 def _is_in_early_v2(path: ApiPath) -> bool:
+    """Return whether a path is in a part of compat.v1 that TensorFlow 2.0 to 2.4 had as well."""
     return any(path[: len(part)] == part for part in _EARLY_V2_PARTS)
 
 
-def _has_v1_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded: Collection[ast.AST]) -> bool:
+def _has_v1_keywords(tree: ast.AST, bindings: Mapping[str, Binding], guarded_nodes: Collection[ast.AST]) -> bool:
     """Return whether a call outside of guarded code has a parameter that only TensorFlow 1 has."""
     names = load_tensorflow_names()
     calls: Iterable[ast.Call] = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords)
     for call in calls:
-        if call in guarded:
+        if call in guarded_nodes:
             continue
         path = find_tensorflow_path(call.func, bindings)
         v1_keywords = names.keywords.get(".".join(path)) if path else None

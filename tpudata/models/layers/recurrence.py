@@ -107,6 +107,7 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     def step(
         steps_done: tf.Tensor, later_d_output: tf.Tensor, later_d_cell: tf.Tensor, gradients: tf.TensorArray
     ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
+        # The steps are run from the last to the first; d_x is the gradient of the loss with respect to x.
         t = steps - 1 - steps_done
         i, f, g, o = tf.split(gate_array.read(t), 4, axis=1)
         tanh_cell = tf.tanh(cell_array.read(t))

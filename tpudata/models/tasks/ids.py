@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def cast_ids(ids: tf.Tensor) -> tf.Tensor:
-    """Return integers as int32; a value beyond int32 becomes its least or greatest one, which is outside of all classes.
+    """Return integers as int32; a value beyond int32 becomes the least or greatest int32, which is outside of all classes.
 
     A plain cast would wrap it, perhaps to a valid class.
 

@@ -12,7 +12,7 @@ _CONTINUATION_STRIDE = 7919
 def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, prompt_seeds: tf.Tensor | None = None) -> tf.Tensor:
     """Return a seed for each row, from its prompt and its prompt seed.
 
-    The draws of a row depend neither on its place in the batch nor on the number of replicas.
+    The draws of a row depend neither on its position in the batch nor on the number of replicas.
 
     Args:
         input_ids: int32 [batch, length], the prompts.
@@ -41,7 +41,7 @@ def draw_uniform(model_seed: int, row_seeds: tf.Tensor, count: int) -> tf.Tensor
 
     def draw_row(row_seed: tf.Tensor) -> tf.Tensor:
         seed = tf.stack([tf.constant(model_seed), row_seed])
-        # CPUs and XLA draw the same words by Philox, but make different fractions of the words, so only words are drawn:
+        # CPUs and XLA draw the same words with Philox, but make different fractions of the words, so only words are drawn:
         # without limits (None), a draw is all 32 bits.
         words = tf.random.stateless_uniform([count], seed, None, None, tf.int32, alg="philox")
         return tf.cast(tf.bitwise.bitwise_and(words, 2**_FRACTION_BITS - 1), tf.float32) * 2.0**-_FRACTION_BITS

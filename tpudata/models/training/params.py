@@ -51,9 +51,9 @@ class ModelParams:
                 raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default. Set it in params.")
         return cls(**{key: _convert(f"{cls.model}: {key}", value, hints[key]) for key, value in model_params.items()})
 
-    def require(self, name: str, holds: bool, allowed: str) -> None:
-        """Raise a UsageError that names the allowed values of the parameter `name` unless `holds`."""
-        if not holds:
+    def require(self, name: str, is_valid: bool, allowed: str) -> None:
+        """Raise a UsageError unless `is_valid`; the message says that the parameter `name` must be `allowed`."""
+        if not is_valid:
             raise UsageError(f"{self.model}: {name} must be {allowed}, got {getattr(self, name)!r}.")
 
     def require_one_of(self, name: str, allowed: tuple[object, ...]) -> None:

@@ -41,7 +41,7 @@ def learning_rate_at(
     if schedule == "cosine":
         if decay_steps is None:
             raise ValueError("learning_rate_at(schedule='cosine') needs decay_steps. Pass it.")
-        # At least 1: `decay_steps` may equal `warmup_steps`, and their difference divides.
+        # `decay_steps` may equal `warmup_steps`, and their difference is the divisor, so it is at least 1.
         progress = tf.clip_by_value((steps_done - warmup_steps) / max(decay_steps - warmup_steps, 1), 0.0, 1.0)
         rate = end + (peak - end) * 0.5 * (1.0 + tf.cos(math.pi * progress))
     elif schedule == "step":

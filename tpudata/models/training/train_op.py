@@ -96,16 +96,16 @@ def make_train_op(loss: tf.Tensor, params: TrainingParams) -> tf.Operation:
     )
     optimizer = CrossShardOptimizer(_make_optimizer(params, rate))
     # The gradient of an embedding is an IndexedSlices, and the code below takes tensors.
-    gradients = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
+    grads_and_vars = [(tf.convert_to_tensor(g), v) for g, v in optimizer.compute_gradients(loss) if g is not None]
     if params.gradient_clip is not None:
-        gradients = _clip(gradients, params.gradient_clip)
+        grads_and_vars = _clip(grads_and_vars, params.gradient_clip)
     if params.weight_decay and params.optimizer in ("momentum", "sgd"):
         # "adam" and "lars" decay in their own updates. The optimizer sums the gradients of the replicas, so each replica adds its
         # part of the decay.
         replica_decay = params.weight_decay / count_replicas()
-        gradients = [(g + replica_decay * v if has_decay(v) else g, v) for g, v in gradients]
+        grads_and_vars = [(g + replica_decay * v if has_decay(v) else g, v) for g, v in grads_and_vars]
     updates = _v1.get_collection(_v1.GraphKeys.UPDATE_OPS)
-    return tf.group(optimizer.apply_gradients(gradients, global_step=step), *updates)
+    return tf.group(optimizer.apply_gradients(grads_and_vars, global_step=step), *updates)
 
 
 def has_decay(variable: tf.Variable) -> bool:
@@ -126,9 +126,9 @@ def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.tra
     return _v1.train.GradientDescentOptimizer(rate)
 
 
-def _clip(gradients: list[tuple[tf.Tensor, tf.Variable]], limit: float) -> list[tuple[tf.Tensor, tf.Variable]]:
+def _clip(grads_and_vars: list[tuple[tf.Tensor, tf.Variable]], limit: float) -> list[tuple[tf.Tensor, tf.Variable]]:
     """Scale all gradients by one factor, so that the joint norm of their sums over the replicas is at most `limit`."""
     # The norm is of the sums over replicas, so that N replicas clip as one replica does.
-    norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in gradients]))
+    norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in grads_and_vars]))
     scale = limit / tf.maximum(norm, limit)
-    return [(gradient * scale, variable) for gradient, variable in gradients]
+    return [(gradient * scale, variable) for gradient, variable in grads_and_vars]

@@ -73,10 +73,12 @@ class Lars(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  # TensorFlow is
         self._has_decay = has_decay
 
     def _create_slots(self, var_list: list[tf.Variable]) -> None:
+        """Make the moving sum m of each variable; TensorFlow calls this before it applies gradients."""
         for var in var_list:
             self._zeros_slot(var, "momentum", self._name)
 
     def _prepare(self) -> None:
+        """Make the tensor of the learning rate; TensorFlow calls this before it applies gradients."""
         self._rate_tensor = tf.convert_to_tensor(self._rate, tf.float32, name="learning_rate")
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
