@@ -41,12 +41,12 @@ FANOUT = 64
 
 
 def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: ProgressReport) -> PCollection[Manifest]:
-    """Add the steps of a conversion to a pipeline; docs/concepts/architecture.md draws them.
+    """Add the steps of a conversion to a pipeline, and return the manifest; docs/concepts/architecture.md draws the steps.
 
     Args:
         conversion: conversion whose steps are added.
         pipeline: an empty pipeline.
-        progress: gets the inputs that are listed, and the bytes of each.
+        progress: gets the counts of listed inputs, the planned totals, and the bytes of each converted input.
     """
     options, limits = conversion.options, conversion.options.request_limits
     # Steps that run once begin with this impulse, and take sums as side inputs with defaults: a combine that makes its own default
@@ -101,7 +101,7 @@ class _ListedUnits:
 
     Attributes:
         units: units of the source.
-        counts: counts of inputs that are in no unit.
+        counts: counts of inputs that are in no unit; for a source that is scanned, empty ones, once no key is repeated.
         source: the source with its schema, if it is scanned in the pipeline; otherwise None.
     """
 
@@ -133,10 +133,10 @@ def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits
         return _ListedUnits(outputs.units, outputs[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
-    # Without a shuffle, units are numbered in the order of the input, so the number of blocks before each part is needed.
-    first_blocks = None if options.shuffle else scanned.facts | "First" >> beam.Map(_find_first_blocks)
+    # Without a shuffle, units are numbered in the order of the input, so the number of units before each part is needed.
+    first_units = None if options.shuffle else scanned.facts | "First" >> beam.Map(_find_first_units)
     list_units = apply_limits(options.request_limits, list_scanned_units)
-    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *_make_side_inputs(first_blocks))
+    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *_make_side_inputs(first_units))
     return _ListedUnits(units, scanned.checked, source)
 
 
@@ -145,7 +145,8 @@ def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _Earl
 
     These are the check for repeated keys, the vocabulary, and the omission of duplicates.
     """
-    limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
+    limits = conversion.options.request_limits
+    omitted: list[PCollection[InputCounts]] = []
     # In a shuffle, records with the same key meet in one shard, whose worker finds them.
     if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
@@ -194,10 +195,10 @@ def _apply_facts(facts: ScanFacts, conversion: Conversion) -> Source:
     return conversion.replace_source(conversion.source.apply_scans(facts)).source
 
 
-def _find_first_blocks(facts: ScanFacts) -> dict[int, int]:
-    """Return, by index of a scanned file, the number of blocks of the files before it."""
-    first_blocks: dict[int, int] = facts.first_blocks()
-    return first_blocks
+def _find_first_units(facts: ScanFacts) -> dict[int, int]:
+    """Return, by index of a scanned part of the input, the index of its first unit: each block of a part becomes a unit."""
+    first_units: dict[int, int] = facts.first_blocks()
+    return first_units
 
 
 def _find_record_overhead(source: Source, conversion: Conversion) -> int:
@@ -206,9 +207,7 @@ def _find_record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
-    """Return the context of shards for a scanned source; if the source has no classes, the context has those of the dataset
-    to append to.
-    """
+    """Return the context of shards for a scanned source; a source without classes gets those of the dataset to append to, if any."""
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)

@@ -127,11 +127,11 @@ def make_reshard_conversion(
     input_parts = find_inputs(inputs, reshard_options.take)
     check_splits(input_parts.splits, reshard_options.take, assigns_splits=options.split is not None)
     if input_parts.datasets:
-        return _convert_datasets(options, inputs, input_parts, reshard_options, keeps_compression)
-    return _convert_files(options, inputs, input_parts, reshard_options)
+        return _make_dataset_conversion(options, inputs, input_parts, reshard_options, keeps_compression)
+    return _make_foreign_conversion(options, inputs, input_parts, reshard_options)
 
 
-def _convert_datasets(
+def _make_dataset_conversion(
     options: ConvertOptions,
     inputs: Sequence[str],
     input_parts: StoredInputs,
@@ -226,7 +226,7 @@ def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
             )
 
 
-def _convert_files(
+def _make_foreign_conversion(
     options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, reshard_options: ReshardOptions
 ) -> Conversion:
     """Return the conversion of other programs' TFRecords, whose schema is inferred or declared.

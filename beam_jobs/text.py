@@ -152,7 +152,7 @@ def make_text_conversion(
 
     Raises:
         UsageError: options do not fit each other or the input.
-        SourceError: the input cannot be read as the options say.
+        SourceError: the input does not have the form that the options name, or cannot be read.
     """
     if text.dedup and options.append:
         raise UsageError(

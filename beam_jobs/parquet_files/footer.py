@@ -125,7 +125,7 @@ def make_encryption_error(path: str, name: str) -> SourceError:
     return SourceError(f"{path}: column {name!r} is encrypted. {_DECRYPT}.")
 
 
-# Cached, since each row group is listed by itself, and a file may have a thousand. The key is the bytes: a file may be replaced.
+# Cached, since each row group is listed separately, and a file may have a thousand. The key is the bytes: a file may be replaced.
 @functools.lru_cache(maxsize=4)
 def _parse_footer(data: bytes, size: int) -> Footer:
     """Return the row groups and columns in the Thrift bytes of a footer; ThriftError if these are damaged or inconsistent.
@@ -156,7 +156,7 @@ def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
 
 
 def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
-    """Return a column chunk of a file of `size` bytes; an encrypted one without its place. ThriftError if it is damaged."""
+    """Return a column chunk of a file of `size` bytes; an encrypted one without its position. ThriftError if it is damaged."""
     kind, width = leaf.get(_TYPE, -1), leaf.get(_TYPE_LENGTH) or 0
     metadata = chunk.get(_META_DATA) if isinstance(chunk, dict) else None
     crypto = chunk.get(_CRYPTO_METADATA) if isinstance(chunk, dict) else None

@@ -34,7 +34,7 @@ class UnreadableValue(NamedTuple):
 
     Attributes:
         problem: why it cannot be read, in a few words.
-        detail: the place of the problem, or its fix.
+        detail: where the problem is, or how to fix it.
     """
 
     problem: str
@@ -90,7 +90,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     if types.is_temporal(arrow_type):
         return _format_times(column) if as_text else _count_times(column)
     if types.is_float16(arrow_type):
-        # Of float16, `to_pylist` makes numpy's scalars; of float64, Python's floats.
+        # For float16, `to_pylist` returns scalars of NumPy; for float64, floats of Python.
         column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
     return list(column.to_pylist())
 
@@ -148,7 +148,7 @@ def _is_text(arrow_type: Any) -> bool:
 
 
 def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
-    """Return the values of a column of text or bytes as strings, None for null; `convert_column` says what invalid bytes become."""
+    """Return the values of a column of text or bytes as strings, None for null; see `convert_column` for invalid bytes."""
     try:
         values = list(column.to_pylist())
     except UnicodeDecodeError:
@@ -175,7 +175,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
 
 
 def _format_times(column: Any) -> list[Any]:
-    """Return dates and times in ISO 8601, None for null, and `UnreadableValue` for times that ISO 8601 cannot express."""
+    """Return dates and times in ISO 8601, None for null, and `UnreadableValue` for times that pyarrow cannot format."""
     if types.is_timestamp(column.type) and column.type.tz is not None:
         # The count is in UTC; the zone is only for display.
         column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))
@@ -186,9 +186,9 @@ def _format_times(column: Any) -> list[Any]:
 
 
 def _format_time(text: str) -> str | UnreadableValue:
-    """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if it lies beyond the years of dates.
+    """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if pyarrow could not format it.
 
-    In place of a time beyond them, pyarrow writes `<value out of range: ...>`.
+    In place of a time that is out of its range of years, pyarrow writes `<value out of range: ...>`.
     """
     if text.startswith("<"):
         return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")
