@@ -29,7 +29,7 @@ _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
 # Without a shuffle, each record of a pack of fewer than 256 has a bucket; larger packs have up to 16 neighbours in a bucket.
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
 _RUN_BYTES_SHIFT = 20
-# Buckets that are collected before they are added up.
+# Number of buckets that are collected before they are added up.
 _MAX_PENDING = 1 << 18
 _HASH_MASK = (1 << HASH_BITS) - 1
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
@@ -201,7 +201,7 @@ def _make_equal_buckets(
 
 
 def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text_bytes: npt.NDArray[np.int64]) -> Buckets:
-    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; with fewer than 256 records, for each."""
+    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; for each record if there are fewer than 256."""
     run_length = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs, megabytes = np.arange(len(sizes)) // run_length, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
