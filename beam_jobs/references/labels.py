@@ -30,7 +30,7 @@ class Labels:
     """The classes of a dataset.
 
     Attributes:
-        names: class names; the label of a class is its place here, counted from 0.
+        names: class names; the label of a class is its index here.
     """
 
     names: tuple[str, ...]

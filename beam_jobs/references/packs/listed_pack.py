@@ -13,6 +13,7 @@ from beam_jobs.references.packs.columns import narrow
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Digests, Reference
 
+# Start of a reference whose bytes a range of a file holds.
 NOT_HELD = -1
 
 

@@ -82,7 +82,8 @@ class Pack(PackColumns):
         sizes: integers [n]: sizes in bytes.
         offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
-        root: the string that precedes the key in every path if all paths are made so; `paths` is then [""]. Otherwise empty.
+        root: the string that precedes the key in every path, if each path consists of this string and the key; `paths` is then
+            [""]. Otherwise empty.
     """
 
     positions: Positions
@@ -136,7 +137,7 @@ class Pack(PackColumns):
         """
         stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
         other_columns: dict[str, Any] = {name: collapse(column) for name, column in others.items()}
-        # Without numbers, the heads are the keys. Keys with numbers are places in a file, so no path ends with its key.
+        # Without numbers, the heads are the keys. Keys with numbers are positions in a file, so no path ends with its key.
         root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
@@ -226,7 +227,7 @@ class Pack(PackColumns):
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
-        """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
+        """Yield each distinct number in `groups` [n], ascending, and the references of that group, in order."""
         order = np.argsort(groups, kind="stable")
         # No group is -1, so the first row begins a group.
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
@@ -279,15 +280,15 @@ class Pack(PackColumns):
         """Encode the pack as an element of a PCollection."""
         # Only strings are compressed: random positions do not shrink, and other numbers are narrow already.
         keys, columns = self.keys, [getattr(self, name) for name in COLUMNS]
-        texts = pickle.dumps((keys.heads, self.root, columns), protocol=5)
+        strings = pickle.dumps((keys.heads, self.root, columns), protocol=5)
         numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
-        return pickle.dumps((*numbers, zlib.compress(texts, _LEVEL)), protocol=5)
+        return pickle.dumps((*numbers, zlib.compress(strings, _LEVEL)), protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
         """Decode a pack that `to_bytes` encoded."""
-        positions, sizes, offsets, numbers, texts = pickle.loads(data)
-        heads, root, columns = pickle.loads(zlib.decompress(texts))
+        positions, sizes, offsets, numbers, compressed_strings = pickle.loads(data)
+        heads, root, columns = pickle.loads(zlib.decompress(compressed_strings))
         return cls(
             positions=positions,
             sizes=sizes,

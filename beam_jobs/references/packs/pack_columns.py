@@ -58,7 +58,7 @@ class PackColumns:
         }
 
     def classes(self) -> dict[str, set[str]]:
-        """Return the names of the classes of the references by split, omitting splits without classes."""
+        """Return the class names of the references by split, omitting splits without classes."""
         if self.labels == [()]:
             return {}
         names_by_split: dict[str, set[str]] = {}
@@ -77,7 +77,7 @@ class PackColumns:
 
     def list_feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
         """Return the features of each of `count` references, by name."""
-        # No reference has a feature.
+        # The references have no features.
         if self.feature_names == [()]:
             return itertools.repeat(NO_FEATURES, count)
         all_names = tuple(self.features)
