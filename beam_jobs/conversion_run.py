@@ -174,7 +174,7 @@ def _convert_with_claim(
 
 
 def _count_max_parts(conversion: Conversion) -> int | None:
-    """Return the largest number of parts, units or shards, that workers can process at once; None if unknown before the job runs."""
+    """Return the most parts, units or shards, that workers can process at once; None if unknown before the job runs."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None

@@ -207,7 +207,7 @@ def _find_record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
-    """Return the context of shards for a scanned source; a source without classes gets those of the dataset to append to, if any."""
+    """Return the context of shards for a scanned source, with its classes or those of the dataset to append to."""
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)

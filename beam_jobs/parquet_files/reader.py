@@ -69,7 +69,7 @@ class ParquetReader:
             pass
 
     def _count_batch_rows(self, group_index: int, names: Sequence[str], max_rows: int) -> int:
-        """Return the number of rows of a batch, 1 or more: `max_rows`, or as many as 64 MB hold; raise what `read_batches` raises."""
+        """Return the row count of a batch, 1 or more: `max_rows`, or as many as 64 MB hold; raise what `read_batches` raises."""
         row_bytes = 0
         # For `COLUMN.FIELD` the whole struct counts: chunks have only the name of their column.
         structs = {name.partition(".")[0] for name in names}

@@ -5,7 +5,7 @@ Its identity is a flat mapping of strings, which the claim on its output holds:
     runner, id      the class of its runner, and the engine's name for it
     where           a page of the engine, or the address of its job server, or the runner
     endpoint        address of the engine
-    project, region of Dataflow's
+    project, region only of a job on Dataflow
 """
 
 from __future__ import annotations

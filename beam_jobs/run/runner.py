@@ -126,7 +126,7 @@ def copy_pipeline_options(pipeline: Any) -> PipelineOptions:
 
 
 def _set_runner(options: PipelineOptions, workers: int) -> None:
-    """Complete the name of the runner in options, by default the local one, and set its number of worker processes.
+    """Complete the name of the runner in options, by default the local one, and set its number of workers if there are several.
 
     Raises:
         UsageError: several workers are requested of a runner that is not local.

@@ -37,7 +37,7 @@ class _Totals(NamedTuple):
         summary: the converter's summary of all records.
         shards: shards of each split, in the order of their names.
         decoded_bytes: bytes of each split's records as tensors.
-        rejected: number of rejected inputs by kind.
+        rejected: number of rejected inputs by kind, including those that the listing rejected.
         converted: number of inputs stored in another encoding, by reason.
         files: the shards and their other files.
     """
@@ -73,7 +73,7 @@ class WriteMetadata(LimitedStep):
         results: Iterable[tuple[Any, ...]],
         plan: Plan,
         context: ShardContext,
-        inputs: InputCounts,
+        input_counts: InputCounts,
     ) -> Iterator[Manifest]:
         """Write the metadata of one dataset, and yield its manifest.
 
@@ -82,7 +82,7 @@ class WriteMetadata(LimitedStep):
             results: the ShardResult of every shard, as a tuple.
             plan: plan of the shards.
             context: facts about all inputs, as the converter got them.
-            inputs: counts of inputs that are in no shard: ignored, rejected by the listing, or duplicates.
+            input_counts: counts of inputs that are in no shard: ignored, rejected by the listing, or duplicates.
 
         Raises:
             SourceError: there is no record, or too many inputs were rejected.
@@ -90,8 +90,8 @@ class WriteMetadata(LimitedStep):
         """
         del begin
         converter = self._spec.converter.apply_context(context)
-        totals = _add_up(results, converter, plan, inputs)
-        self._check_rejected(totals.rejected, plan.input_count + sum(inputs.rejected.values()))
+        totals = _add_up(results, converter, plan, input_counts)
+        self._check_rejected(totals.rejected, plan.input_count + sum(input_counts.rejected.values()))
         labels = context.labels
         if not any(totals.shards.values()):
             if self._base is None:
@@ -111,7 +111,9 @@ class WriteMetadata(LimitedStep):
                 if shards
             },
             features=converter.features(totals.summary, labels),
-            source=Source(self._options.input, plan.input_count, plan.bytes, plan.fingerprint, inputs.ignored_count),
+            source=Source(
+                self._options.input, plan.input_count, plan.bytes, plan.fingerprint, input_counts.ignored_count
+            ),
             created_by=f"tpudata {__version__}",
             labels=None if class_names is None else len(class_names),
             rejected=dict(sorted(totals.rejected.items())),
@@ -119,7 +121,7 @@ class WriteMetadata(LimitedStep):
             rejects=list_listing_rejects(self._options.output),
             keys=self._spec.stores_keys,
             converted=dict(sorted(totals.converted.items())),
-            counts=_count_inputs(converter, totals, inputs),
+            counts=_count_inputs(converter, totals, input_counts),
             dali_index=self._options.dali_index,
             maxima=dict(sorted(converter.maxima(totals.summary).items())),
             warnings={**plan.warnings, **converter.warnings(totals.summary)},
@@ -227,13 +229,13 @@ class WriteMetadata(LimitedStep):
             )
 
 
-def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan, inputs: InputCounts) -> _Totals:
-    """Add up the ShardResults of all shards, in the order of the shards' names."""
+def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan, input_counts: InputCounts) -> _Totals:
+    """Add up the ShardResults of all shards, in the order of the shards' names, and the inputs that the listing rejected."""
     totals = _Totals(
         summary=converter.new_summary(),
         shards={name: [] for name in plan.splits},
         decoded_bytes=dict.fromkeys(plan.splits, 0),
-        rejected=Counter(inputs.rejected),
+        rejected=Counter(input_counts.rejected),
         converted=Counter(converter.count_converted()),
         files=[],
     )
@@ -250,7 +252,7 @@ def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan
     return totals
 
 
-def _count_inputs(converter: Converter, totals: _Totals, inputs: InputCounts) -> dict[str, int]:
+def _count_inputs(converter: Converter, totals: _Totals, input_counts: InputCounts) -> dict[str, int]:
     """Return the converter's counts for the manifest, and the number of duplicates if there are any."""
-    duplicate_count = sum(count for count, _ in inputs.duplicates.values())
+    duplicate_count = sum(count for count, _ in input_counts.duplicates.values())
     return {**converter.counts(totals.summary), **({"duplicates": duplicate_count} if duplicate_count else {})}

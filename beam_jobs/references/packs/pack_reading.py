@@ -312,9 +312,7 @@ def _number_files(pack: Pack, indices_by_path: dict[str, int]) -> npt.NDArray[np
         path = spools[0] or originals[0]
         return np.full(count, indices_by_path.setdefault(path, len(indices_by_path)), np.int32)
     rows = zip(spread(spools, count), spread(originals, count), strict=True)
-    return np.array(
-        [indices_by_path.setdefault(spool or path, len(indices_by_path)) for spool, path in rows], np.int32
-    )
+    return np.array([indices_by_path.setdefault(spool or path, len(indices_by_path)) for spool, path in rows], np.int32)
 
 
 def _read_remote(

@@ -29,7 +29,7 @@ from tpudata.storage import RequestLimits
 DIGEST_BYTES = 16
 # Names of the outputs of OmitDuplicates.
 KEPT, OMITTED = "kept", "omitted"
-_GROUPS = 256
+_GROUP_COUNT = 256
 # Documents that a worker holds back, so that an element for each group has some hundreds of them.
 MAX_HELD_DOCUMENTS = 1 << 16
 
@@ -109,7 +109,7 @@ class _Digests(LimitedStep):
 
     def start_bundle(self) -> None:
         self._entries: dict[int, list[_Entry]] = {}
-        self._count = 0
+        self._document_count = 0
 
     @holds_limits
     def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
@@ -124,16 +124,17 @@ class _Digests(LimitedStep):
         for row, (key, texts) in enumerate(zip(pack.keys, documents, strict=True)):
             if texts is not None:
                 digest = hash_texts(texts)
-                self._entries.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
-        self._count += len(pack.keys)
-        if self._count >= self._max_held_documents:
+                self._entries.setdefault(digest[0] % _GROUP_COUNT, []).append((digest, key_bytes(key), name, row))
+        self._document_count += len(pack.keys)
+        if self._document_count >= self._max_held_documents:
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from put_in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, list[_Entry]]]:
-        entries, self._entries, self._count = self._entries, {}, 0
+        """Yield the entries that are held, by group, and hold nothing back."""
+        entries, self._entries, self._document_count = self._entries, {}, 0
         yield from entries.items()
 
 
@@ -150,7 +151,8 @@ def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tupl
         kept_key, kept_pack_name, kept_row = kept[digest]
         if key < kept_key:
             # The document that was kept so far becomes the duplicate.
-            kept[digest], pack_name, row = (key, pack_name, row), kept_pack_name, kept_row
+            kept[digest] = key, pack_name, row
+            pack_name, row = kept_pack_name, kept_row
         duplicate_rows.setdefault(pack_name, []).append(row)
     yield from duplicate_rows.items()
 

@@ -37,7 +37,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
 
-# Function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
+# Function from a pack to the approximate bytes that each record takes besides its content, such as names: int64 [n].
 TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
 
 
@@ -51,7 +51,7 @@ class ListReferences(LimitedStep):
         source: source of the units.
         options: options of the conversion.
         text_bytes: see `TextBytes`.
-        progress: gets the inputs that are listed.
+        progress: gets the counts of listed inputs.
     """
 
     def __init__(

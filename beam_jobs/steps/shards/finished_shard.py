@@ -13,7 +13,7 @@ from tpudata.format.shards.dali_index import write_dali_index
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
-# Entries in the index of a shard: a digest of its inputs, the converter's summary, and rejects by kind.
+# Keys of `ShardIndex.summary`: a digest of the inputs, the converter's summary, and the number of rejects by kind.
 INPUTS, RECORDS, REJECTED = "inputs", "records", "rejected"
 
 

@@ -195,7 +195,7 @@ class WriteShards(LimitedStep):
             },
             compression=self._spec.options.compression,
             dali_index=self._spec.has_dali_index,
-            # Without --resume the folder was empty, so a shard of this name is another run's, or of an earlier attempt.
+            # Without --resume the folder was empty, so a shard of this name belongs to another run, or to an earlier attempt.
             replace=self._resumes,
         )
         # These may follow the index: a resumed run keeps a shard only if its rejects and keys also exist.
