@@ -28,7 +28,7 @@ class SpanBlock(NamedTuple):
 
     Attributes:
         data: bytes that contain the spans.
-        starts: int64 [n], index of the first byte of each in `data`; any if the span is too large and has no data.
+        starts: int64 [n], index of the first byte of each in `data`; meaningless if the span is too large and has no data.
         sizes: int64 [n], bytes of each.
         offsets: int64 [n], offset of each in the file.
     """
