@@ -39,7 +39,7 @@ class ColumnChunk(NamedTuple):
         start: offset of its first page in the file.
         size: bytes of its pages.
         value_count: number of its values, including nulls.
-        kind: physical type, such as 6 for arrays of bytes.
+        kind: physical type, such as 6 for arrays of bytes; -1 if the schema has none.
         width: bytes of a value of fixed size; 0 for other types.
         is_encrypted: whether it cannot be read without a key; then start, size and value_count are 0.
     """

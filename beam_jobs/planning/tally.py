@@ -85,13 +85,13 @@ class TallyPart:
     """Sums for one pack of references, small enough to pass on to another worker.
 
     Attributes:
-        splits: buckets by split; the same bucket may occur several times.
+        buckets_by_split: buckets of each split; the same bucket may occur several times.
         bytes: total bytes of the records in the input.
         fingerprint: sums of the two halves of all keys' digests, each digest multiplied by an odd number from its record's size,
             modulo 2**64.
     """
 
-    splits: dict[str, Buckets]
+    buckets_by_split: dict[str, Buckets]
     bytes: int
     fingerprint: tuple[int, int]
 
@@ -111,13 +111,15 @@ class TallyPart:
         make_buckets = _make_equal_buckets if is_shuffled else _make_run_buckets
         if text_bytes is None:
             text_bytes = np.zeros(len(pack.keys), np.int64)
-        splits = {}
+        buckets_by_split = {}
         for split, rows in pack.rows_by_split():
-            splits[split] = make_buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), text_bytes[rows])
+            buckets_by_split[split] = make_buckets(
+                pack.positions[rows], pack.sizes[rows].astype(np.int64), text_bytes[rows]
+            )
         # The fingerprint must also change with a size. Odd factors, which have inverses modulo 2**64, keep digests distinct.
         odd_factors = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
         high, low = (digests * odd_factors[:, None]).sum(axis=0, dtype=np.uint64).tolist()
-        return cls(splits, int(pack.sizes.sum(dtype=np.int64)), (high, low))
+        return cls(buckets_by_split, int(pack.sizes.sum(dtype=np.int64)), (high, low))
 
 
 class Tally:
@@ -152,7 +154,7 @@ class Tally:
 
     def add(self, part: TallyPart) -> None:
         """Add a part."""
-        for split, buckets in part.splits.items():
+        for split, buckets in part.buckets_by_split.items():
             self._add(split, [buckets])
         self._add_sums(part.bytes, part.fingerprint)
 

@@ -42,6 +42,7 @@ _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z
 # Classes look like captions if they are more than half as many as the records, and there are this many records, or blanks in at
 # least half of the classes.
 _MANY_SAMPLES = 100
+# One fewer than notes keep, so that it is known whether there are more.
 _MAX_SHOWN = notes.MAX_EXAMPLES - 1
 
 

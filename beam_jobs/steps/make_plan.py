@@ -126,7 +126,7 @@ def plan_tally(
 
 def estimate_splits(sample: Sample, estimate: Estimate) -> dict[str, float]:
     """Return the estimated ratio of each split, from its sample; see `Estimate`."""
-    return {split: estimate(references) for split, references in sorted(sample.splits.items())}
+    return {split: estimate(references) for split, references in sorted(sample.references_by_split.items())}
 
 
 def _plan_with_warnings(

@@ -112,6 +112,7 @@ class TextRecords:
 
     @property
     def _ends_documents(self) -> bool:
+        """Whether an end token is added to each document."""
         # Templates of chats render the ends themselves.
         return bool(self.options.row_lengths) and self.options.end_documents and not self.options.chat
 
@@ -191,7 +192,7 @@ class TextRecords:
             reject: called with a document that cannot be read and its error.
         """
         pack, _ = block
-        documents = _cut_documents(block)
+        documents = _split_block(block)
         if pack.payloads == [PLAIN_TEXT] and not self.extra:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
@@ -379,7 +380,7 @@ class TextRecords:
             yield from encode_int_examples(lists, others)
 
     def _end_documents(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
-        """Yield the tokens of documents, each with its end token if requested; a pair is one document."""
+        """Yield the tokens of documents, each with its end token if requested, and count the documents; a pair is one document."""
         for batch in batches:
             summary.documents += batch.document_count
             if not self.options.has_pairs:
@@ -442,7 +443,7 @@ def _make_int_lists(column: list[Any]) -> IntLists:
     return IntLists.from_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
 
 
-def _cut_documents(block: Block) -> list[bytes]:
+def _split_block(block: Block) -> list[bytes]:
     """Return the bytes of each document of a block."""
     pack, data = block
     ends = itertools.accumulate(pack.sizes.tolist(), initial=0)

@@ -39,13 +39,15 @@ def pack_references(
         order: order of the records.
         unit_index: index of the unit.
     """
-    remaining, start = iter(references), 0
+    remaining = iter(references)
+    # Index in the unit of the first reference of a batch.
+    first_index = 0
     while batch := list(itertools.islice(remaining, PACK_REFERENCES)):
         pack = Pack.of(batch, np.zeros(len(batch), np.uint64))
         digests = pack.keys.digests()
         # Positions come from the low halves of the digests; the high halves decide the splits.
-        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit_index, start)), digests
-        start += len(batch)
+        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit_index, first_index)), digests
+        first_index += len(batch)
 
 
 def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
