@@ -206,7 +206,7 @@ def _append(
         remove_listing_rejects(output, kept_names=base.manifest.rejects)
         pipeline_result = _run(conversion.select_new_inputs(base, entry_file), pipeline, job, beam_options)
     finally:
-        # A detached job reads the file, and removes it in its last step.
+        # A job that goes on without this process reads the file, and removes it in its last step.
         if not job.goes_on:
             storage.delete(entry_file)
     if pipeline_result is None:
@@ -276,7 +276,7 @@ def _run(
                 give_up(output, claim)
             raise
         except TpudataError as error:
-            # Another run would not reuse the spooled files, which may be as large as the input. A detached job needs them.
+            # Another run would not reuse the spooled files, which may be as large as the input. A job that goes on needs them.
             if not job.goes_on:
                 give_up(output, claim)
             flag = "--append" if conversion.options.append else "--resume"

@@ -96,7 +96,8 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     """
     labels = None if flags.labels_file is None else read_labels(flags.labels_file).names
     reshard_options = read_options(ReshardOptions, flags, labels=labels)
-    inputs, dry_run = flags.inputs, read_options(RunOptions, flags).dry_run
+    inputs = flags.inputs
+    dry_run = read_options(RunOptions, flags).dry_run
     if not dry_run:
         inputs, flags.output = _resolve_places(inputs, flags.output, beam_options)
     # `shuffle=False` is only the default: --shuffle overrides it.

@@ -100,7 +100,8 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
+        tokenizer = read_options(TokenizerOptions, flags)
+        source_options = read_options(TextSourceOptions, flags)
         labels = read_options(TextLabelOptions, flags, are_from_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
         text = _add_template(text, tokenizer.chat_template)
@@ -202,7 +203,8 @@ def _reuse_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions
     """Return the options with the vocabulary that an append or --resume finds in the output, so that its characters are not
     collected again; otherwise unchanged.
     """
-    storage, spec = storage_for(options.output), text.tokenizer
+    storage = storage_for(options.output)
+    spec = text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):
         return text
     if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:

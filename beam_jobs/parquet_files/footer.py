@@ -133,7 +133,8 @@ def _parse_footer(data: bytes, size: int) -> Footer:
     `size` is that of the file, in which all columns must lie.
     """
     metadata, _ = read_struct(data)
-    row_count, elements = _get_field(metadata, _NUM_ROWS, int), _get_field(metadata, _SCHEMA, list)
+    row_count = _get_field(metadata, _NUM_ROWS, int)
+    elements = _get_field(metadata, _SCHEMA, list)
     # The first is the root. Elements without children are columns; the others are structs.
     leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(_NUM_CHILDREN)]
     groups = tuple(_parse_group(group, leaves, size) for group in _get_field(metadata, _ROW_GROUPS, list))
@@ -145,7 +146,8 @@ def _parse_footer(data: bytes, size: int) -> Footer:
 
 def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
     """Return a row group, with a chunk for each leaf of the schema, in a file of `size` bytes; ThriftError if it is damaged."""
-    row_count, columns = _get_field(group, _GROUP_NUM_ROWS, int), _get_field(group, _COLUMNS, list)
+    row_count = _get_field(group, _GROUP_NUM_ROWS, int)
+    columns = _get_field(group, _COLUMNS, list)
     if row_count < 0:
         raise ThriftError(f"the number of rows of a row group is negative: {row_count}")
     if len(columns) != len(leaves):
@@ -168,8 +170,10 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
         return ColumnChunk(
             _decode_name(path), start=0, size=0, value_count=0, kind=kind, width=width, is_encrypted=True
         )
-    path, value_count = _get_field(metadata, _PATH_IN_SCHEMA, list), _get_field(metadata, _NUM_VALUES, int)
-    start, length = _get_field(metadata, _DATA_PAGE_OFFSET, int), _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
+    path = _get_field(metadata, _PATH_IN_SCHEMA, list)
+    value_count = _get_field(metadata, _NUM_VALUES, int)
+    start = _get_field(metadata, _DATA_PAGE_OFFSET, int)
+    length = _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
     dictionary_start = metadata.get(_DICTIONARY_PAGE_OFFSET) if isinstance(metadata, dict) else None
     # Some writers put 0 for no dictionary; Arrow's puts 0 for the data pages of a column without rows.
     if isinstance(dictionary_start, int) and dictionary_start > 0:

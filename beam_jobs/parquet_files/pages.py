@@ -127,7 +127,8 @@ class _HeaderReader:
         length = self._step
         while True:
             if not self._start <= position < self._start + len(self._data):
-                self._data, self._start = storage_for(self._path).read_range(self._path, position, length), position
+                self._data = storage_for(self._path).read_range(self._path, position, length)
+                self._start = position
             try:
                 header, header_end = read_struct(self._data, position - self._start)
                 return header, self._start + header_end

@@ -53,7 +53,8 @@ class ParquetReader:
             SourceError: a column is encrypted, or a page is too large.
         """
         batch_row_count = self._count_batch_rows(group_index, names, max_rows)
-        read_count, expected_count = 0, self.footer.groups[group_index].row_count
+        read_count = 0
+        expected_count = self.footer.groups[group_index].row_count
         for batch in self._read(group_index, names, batch_row_count):
             read_count += batch.num_rows
             if read_count > expected_count:

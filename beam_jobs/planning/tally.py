@@ -205,7 +205,8 @@ def _make_equal_buckets(
 def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text_bytes: npt.NDArray[np.int64]) -> Buckets:
     """Return a bucket for each run of up to 16 neighbours and about 1 MB, or for each record if there are fewer than 256."""
     run_length = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
-    runs, megabytes = np.arange(len(sizes)) // run_length, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
+    runs = np.arange(len(sizes)) // run_length
+    megabytes = np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
     firsts = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
     counts = np.diff(firsts, append=len(sizes))

@@ -52,7 +52,7 @@ class Labels:
         return number
 
     def find(self, name_or_label: str) -> int:
-        """Return the label of a class that is written by its name or, if no class has that name, by its label.
+        """Return the label of a class from its name or, if no class has that name, from its label.
 
         Raises:
             ValueError: the class is unknown.

@@ -77,7 +77,8 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
         TpudataError: the server did not answer within `--job_server_timeout`.
     """
     portable = options.view_as(PortableOptions)
-    endpoint, seconds = portable.job_endpoint, float(portable.job_server_timeout or _WAIT_SECONDS)
+    endpoint = portable.job_endpoint
+    seconds = float(portable.job_server_timeout or _WAIT_SECONDS)
     # Dataflow ignores the endpoint.
     if not endpoint or endpoint == EMBEDDED or runner_name(options) == _DATAFLOW:
         return

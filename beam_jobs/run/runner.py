@@ -267,7 +267,7 @@ def quiet_beam() -> Iterator[None]:
     if not owns_process():
         yield
         return
-    # Beam also logs by functions of `logging`, and so to the root logger.
+    # Beam also calls the functions of `logging`, which log to the root logger.
     loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

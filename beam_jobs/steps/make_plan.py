@@ -65,7 +65,7 @@ def plan_here(
     needs_checks = not isinstance(source, PackSource)
 
     def add_to_sample(references: Iterable[Reference]) -> Iterator[Reference]:
-        """Yield references after adding each to the sample, and drop the bytes that some hold, those of a compressed stream."""
+        """Add references to the sample, and yield them without the bytes that a reference to a compressed stream holds."""
         for reference in references:
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference

@@ -158,7 +158,8 @@ class WriteMetadata(LimitedStep):
         Raises:
             OutputError: another run has claimed the folder or written to it.
         """
-        output, written_files = self._options.output, list(shard_files)
+        output = self._options.output
+        written_files = list(shard_files)
         if self._base is None:
             reject_another_run(output, manifest)
         else:
@@ -191,7 +192,7 @@ class WriteMetadata(LimitedStep):
             drop_claim(self._options.output, self._claim)
 
     def _write_files(self, files: Mapping[str, bytes]) -> list[WrittenFile]:
-        """Write files, given by name, into the output; return them as written."""
+        """Write files into the output, and return them as written; `files` has the content of each by name."""
         storage = storage_for(self._options.output)
         for name, data in files.items():
             with storage.create(storage.join(self._options.output, name)) as file:
@@ -213,7 +214,8 @@ class WriteMetadata(LimitedStep):
 
     def _check_rejected(self, rejected: Counter[str], input_count: int) -> None:
         """Raise SourceError if more of the inputs were rejected than allowed, or all inputs of a new dataset."""
-        options, rejected_count = self._options, rejected.total()
+        options = self._options
+        rejected_count = rejected.total()
         kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         listing_hint = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
         flag = "--append" if options.append else "--resume"

@@ -104,7 +104,8 @@ def document_blocks(
             raise
         reject(BadRecordError(error.path, f"{error.reason}; none of its documents is stored", error.offset))
         return
-    text_format, row_form = TEXT_FORMATS[form.kind], _make_row_form(form)
+    text_format = TEXT_FORMATS[form.kind]
+    row_form = _make_row_form(form)
     is_addressed = text_format.has_bytes and not form.compression
     if options.form == AUTO:
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
@@ -187,7 +188,8 @@ def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, re
         options: options with the size limit of a document, `document_bytes`.
         reject: called with the error of a document that is too large.
     """
-    path, is_allowed = block.file.path, block.spans.sizes <= options.document_bytes
+    path = block.file.path
+    is_allowed = block.spans.sizes <= options.document_bytes
     if is_allowed.all():
         return block
     # The offset of a row in Parquet or SQuAD is its number.
@@ -228,7 +230,8 @@ def _drop_header(blocks: Iterator[SpanBlock], delimiter: str) -> Iterator[SpanBl
 
 def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     """Yield the spans of a part: of a range of the file if the format can be read in ranges, otherwise of the file."""
-    path, text_format = part.file.path, TEXT_FORMATS[form.kind]
+    path = part.file.path
+    text_format = TEXT_FORMATS[form.kind]
     if text_format.is_lines:
         delimiter = form.delimiter.encode()
         if not form.compression:

@@ -104,7 +104,8 @@ def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
 
 def _read_lines(path: str, limit: int) -> Iterator[Span]:
     """Yield every line of a file, which may be compressed; lines longer than `limit` have no data."""
-    compression, entry = read_compression(path), storage_for(path).stat(path)
+    compression = read_compression(path)
+    entry = storage_for(path).stat(path)
     if compression:
         chunks = decompress_file(path, compression)
     else:

@@ -1,4 +1,4 @@
-"""Rows of Parquet files, which are read by row groups.
+"""Rows of Parquet files, which are read one row group at a time.
 
 A row has no contiguous bytes in the file, so its fields become a JSON object.
 """
@@ -64,7 +64,8 @@ def read_row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
     """
     with open_parquet(path, size) as file:
         _check_fields(file, path, options)
-        groups, names = file.footer.groups, tuple(file.schema.names)
+        groups = file.footer.groups
+        names = tuple(file.schema.names)
         return RowGroups(tuple(group.row_count for group in groups), tuple(group.bytes for group in groups), names)
 
 

@@ -162,13 +162,13 @@ def read_texts(
     options: TextOptions,
 ) -> Iterator[list[str] | None]:
     """Yield for each document the values of its text fields, or None if it cannot be read."""
-    text_columns = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
+    text_indices = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in documents:
         texts = None
         if not isinstance(data, BadRecordError):
             with contextlib.suppress(DocumentError):
                 values = parse_document(data, reference.payload, options)
-                texts = [str(values[column]) for column in text_columns]
+                texts = [str(values[index]) for index in text_indices]
         yield texts
 
 

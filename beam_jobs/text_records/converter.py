@@ -123,7 +123,8 @@ class TextConverter(Converter):
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
         """Return the files of the tokenizer and the chat template, if there are any."""
-        tokenizer, template = self._open_tokenizer(context.characters), self.options.template
+        tokenizer = self._open_tokenizer(context.characters)
+        template = self.options.template
         files = {} if template is None else {CHAT_TEMPLATE: template.file_bytes}
         if tokenizer is not None and tokenizer.identity.file:
             files[tokenizer.identity.file] = tokenizer.file_bytes
@@ -193,7 +194,8 @@ class TextConverter(Converter):
             keep_key=False,
         )
         text_records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
-        summary, skipped_keys = self.new_summary(), set()
+        summary = self.new_summary()
+        skipped_keys: set[str] = set()
         # The size in a reference may be an estimate, for documents that a source fetches.
         measured_documents = [(reference._replace(size=len(data)), data) for reference, data in documents]
         blocks = [(Pack.of([reference], np.zeros(1, np.uint64)), data) for reference, data in measured_documents]
@@ -231,7 +233,8 @@ class TextConverter(Converter):
     def _estimate_token_bytes(self, id_bytes: float) -> float:
         """Return the size in bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
         # Rows of pairs have two sides, with half of the features each.
-        length, side_count = sum(self.options.row_lengths), len(self.options.row_lengths)
+        length = sum(self.options.row_lengths)
+        side_count = len(self.options.row_lengths)
         features_per_side = len(make_text_features(self.options)) / side_count
         # As varints, a position below 128 takes one byte, others take about two; a segment and a weight take one.
         position_bytes = 1 + max(0, length - 128) / length

@@ -310,8 +310,8 @@ class TextRecords:
         rows, columns = self._parse_documents(block, summary, reject)
         if not rows:
             return None
-        text_columns = [index for index, field in enumerate(self.options.record_fields) if field.kind == TEXT]
-        texts_of_fields = [list(map(str, columns[index])) for index in text_columns]
+        text_indices = [index for index, field in enumerate(self.options.record_fields) if field.kind == TEXT]
+        texts_of_fields = [list(map(str, columns[index])) for index in text_indices]
         encoder = self._pick_encoder(tokenizer)
         try:
             ids_of_fields = [encode_each(encoder, texts) for texts in texts_of_fields]
@@ -335,7 +335,8 @@ class TextRecords:
 
     def _reject_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
         """Reject the documents that are longer than a sequence, and return the rest of the batch; None if nothing remains."""
-        lengths, field_sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
+        lengths = self.options.row_lengths
+        field_sizes = [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair share a sequence, unless each side has rows.
         sizes_without_ends = field_sizes if len(lengths) == 2 else [np.sum(field_sizes, axis=0)]
@@ -482,12 +483,12 @@ def _encode_one_by_one(
     ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
     for index, reference in enumerate(references):
         try:
-            document = [encode_each(encoder, [texts[index]])[0] for texts in texts_of_fields]
+            ids_by_field = [encode_each(encoder, [texts[index]])[0] for texts in texts_of_fields]
         except ValueError as error:
             reject(reference, _make_rejection(reference, str(error)))
             continue
         encoded_indices.append(index)
-        for column, ids in zip(ids_of_fields, document, strict=True):
+        for column, ids in zip(ids_of_fields, ids_by_field, strict=True):
             column.append(ids)
     return encoded_indices, ids_of_fields
 

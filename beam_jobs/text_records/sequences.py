@@ -217,10 +217,10 @@ def fill_rows(
     # Number of each piece in its row, from 1 on.
     segments = np.arange(1, len(sizes) + 1) - np.repeat(first_pieces, piece_counts)
     # Each row gets a last piece of padding, of segment 0, so that all pieces are contiguous.
-    row_tokens = np.add.reduceat(sizes, first_pieces)
+    token_counts = np.add.reduceat(sizes, first_pieces)
     starts, sizes, segments = (
         np.insert(column, first_pieces + piece_counts, padding)
-        for column, padding in ((starts, 0), (sizes, length - row_tokens), (segments, 0))
+        for column, padding in ((starts, 0), (sizes, length - token_counts), (segments, 0))
     )
     # Index after the last piece of each row, its padding.
     piece_stops = np.cumsum(piece_counts + 1)
@@ -246,7 +246,7 @@ def fill_rows(
         segment_ids[block_tokens] = np.repeat(segments[block_pieces].astype(np.int32), block_sizes)
     padding_indices = np.flatnonzero(segment_ids == 0)
     ids[padding_indices], positions[padding_indices] = pad_id, 0
-    shape, real_count = (row_count, length), int(row_tokens.sum())
+    shape, real_count = (row_count, length), int(token_counts.sum())
     return TokenRows(
         ids.reshape(shape),
         segment_ids.reshape(shape),

@@ -262,7 +262,8 @@ class Pack(PackColumns):
         lists = (self.splits, self.labels, self.list_paths(), self.offsets.tolist())
         splits, labels, paths, offsets = (spread(column, count) for column in lists)
         payloads, crc32s, spools = (spread(column, count) for column in (self.payloads, self.crc32s, self.spools))
-        features, data = self.list_feature_rows(count), itertools.repeat(b"", count)
+        features = self.list_feature_rows(count)
+        data = itertools.repeat(b"", count)
         columns = (
             self.keys,
             splits,
@@ -281,7 +282,8 @@ class Pack(PackColumns):
     def to_bytes(self) -> bytes:
         """Encode the pack as an element of a PCollection."""
         # Only strings are compressed: random positions do not shrink, and other numbers are narrow already.
-        keys, columns = self.keys, [getattr(self, name) for name in COLUMNS]
+        keys = self.keys
+        columns = [getattr(self, name) for name in COLUMNS]
         strings = pickle.dumps((keys.heads, self.root, columns), protocol=5)
         numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
         return pickle.dumps((*numbers, zlib.compress(strings, _LEVEL)), protocol=5)

@@ -199,7 +199,7 @@ def _take_from_pieces(
         block: references of one block.
         piece_indices: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
-        held_pieces: contents of pieces by index, with those of the block.
+        held_pieces: contents of pieces by index, including the pieces of the block.
 
     Yields:
         The block with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
@@ -215,7 +215,8 @@ def _take_from_pieces(
             return
     # A piece is missing or short: yield one by one.
     for row, (piece_index, start, size) in enumerate(spans):
-        row_pack, piece = block.take(np.array([row])), held_pieces[piece_index]
+        row_pack = block.take(np.array([row]))
+        piece = held_pieces[piece_index]
         (reference,) = row_pack.references()
         if isinstance(piece, _MissingPiece):
             yield row_pack, BadRecordError(reference.origin, piece.reason)

@@ -130,7 +130,8 @@ class ListReferences(LimitedStep):
             units: the units to list.
             counts: extended with the InputCounts of each unit.
         """
-        order, first_index = self._options.order, 0
+        order = self._options.order
+        first_index = 0
         for unit in units:
             with self._open_unit(unit, counts) as listing:
                 noting_source = source.noting(listing.notes.add)
@@ -165,7 +166,9 @@ class ListReferences(LimitedStep):
                 raise error
             rejects.add(error)
 
-        storage, ignored, notes = storage_for(self._options.output), list[str](), Notes()
+        storage = storage_for(self._options.output)
+        ignored: list[str] = []
+        notes = Notes()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         with SpoolFile(path) as spool:
             yield _ListingSink(ignored, reject, spool, notes)

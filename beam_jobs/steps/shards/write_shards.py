@@ -158,7 +158,8 @@ class WriteShards(LimitedStep):
         if finished is None:
             return None
         self._shards_kept.inc()
-        index, summary = finished.index, json.dumps(finished.summary_json)
+        index = finished.index
+        summary = json.dumps(finished.summary_json)
         size, checksum = index.shard_bytes, index.shard_crc32c
         return ShardResult(
             inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
@@ -206,7 +207,8 @@ class WriteShards(LimitedStep):
             files += (self._write_keys(inputs.name, ShardKeys.of(inputs.entries, shard.crc32c)),)
         self._count(conversion)
         self._shards_written.inc()
-        summary, rejected = json.dumps(conversion.summary.to_json()), conversion.rejects.counts()
+        summary = json.dumps(conversion.summary.to_json())
+        rejected = conversion.rejects.counts()
         return ShardResult(
             inputs.split, inputs.name, shard.records, shard.bytes, shard.crc32c, summary, rejected, files
         )
@@ -218,7 +220,8 @@ class WriteShards(LimitedStep):
         mark_rejected(inputs.entries, rows)
         files = rejects.write_without_shard(self._output, inputs.entries[rows]) if rows else ()
         self._count(conversion)
-        summary, rejected = json.dumps(conversion.summary.to_json()), rejects.counts()
+        summary = json.dumps(conversion.summary.to_json())
+        rejected = rejects.counts()
         return ShardResult(
             inputs.split,
             inputs.name,

@@ -63,7 +63,8 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
         for line in whole_lines:
             yield Span(line_offset, len(line), line if len(line) <= limit else b"")
             line_offset += len(line) + 1
-        pieces, size = [start_of_line] if len(start_of_line) <= limit else [], len(start_of_line)
+        pieces = [start_of_line] if len(start_of_line) <= limit else []
+        size = len(start_of_line)
     if size:
         yield Span(line_offset, size, b"".join(pieces))
 

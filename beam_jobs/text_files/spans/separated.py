@@ -45,7 +45,9 @@ def split_documents(
                 document_start = None
             elif stop is not None and document_start >= stop:
                 return
+        # The last bytes may be the start of a separator, so they are searched again with the next chunk.
         search_start = max(search_start, len(buffer) - len(separator_bytes) + 1)
+        # Searched bytes are dropped, except for the current document as long as it may be within the limit.
         dropped_bytes = search_start
         if document_start is not None and document_start >= buffer_start:
             # The last bytes may be part of a separator, so the document may still be short enough.
