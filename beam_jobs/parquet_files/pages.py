@@ -135,8 +135,8 @@ class _HeaderReader:
             except TruncatedError as error:
                 # The data end inside the header: read again from its start, and if they began there, read more.
                 if self._start == position:
-                    # The file ends inside the header, or the header is longer than any valid one.
                     if len(self._data) < length or length >= _MAX_HEADER_BYTES:
+                        # The file ends inside the header, or the header is longer than any valid one.
                         raise self._make_error(position, error) from None
                     length *= 16
                 self._data = b""

@@ -49,7 +49,7 @@ def is_supported_type(arrow_type: Any) -> bool:
     arrow_type = _find_inner_type(arrow_type)
     # pyarrow counts intervals among the temporal types, but they have no single value, so they are excluded.
     return bool(
-        _is_text(arrow_type)
+        _is_text_or_bytes(arrow_type)
         or types.is_integer(arrow_type)
         or types.is_floating(arrow_type)
         or types.is_boolean(arrow_type)
@@ -81,7 +81,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     arrow_type = column.type
     if types.is_nested(arrow_type):
         return _convert_nested(column, "replace" if replace_invalid else "strict")
-    if _is_text(arrow_type):
+    if _is_text_or_bytes(arrow_type):
         return _decode_texts(column, replace_invalid)
     if types.is_decimal(arrow_type):
         return [_convert_decimal(value, as_text) for value in column.to_pylist()]
@@ -134,7 +134,7 @@ def _find_inner_type(arrow_type: Any) -> Any:
             return arrow_type
 
 
-def _is_text(arrow_type: Any) -> bool:
+def _is_text_or_bytes(arrow_type: Any) -> bool:
     """Return whether a type is text or bytes, of varying or fixed length."""
     return bool(
         types.is_string(arrow_type)

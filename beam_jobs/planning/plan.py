@@ -261,11 +261,13 @@ def cut_buckets(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp
     count = min(count, len(sizes))
     ends = np.cumsum(sizes)
     run_numbers = np.arange(1, count)
+    # The byte at which each run but the first would begin if all runs had equal bytes.
     targets = run_numbers * (int(ends[-1]) / count)
-    # The bucket that contains each target; a run begins with it or with the next one, whichever is nearer.
+    # The bucket that contains each target; a run begins with it or with the next one, whichever begins nearer to the target.
     target_buckets = np.searchsorted(ends, targets)
-    begins = np.where(target_buckets > 0, ends[target_buckets - 1], 0)
-    firsts = target_buckets + (ends[target_buckets] - targets < targets - begins)
+    starts = np.where(target_buckets > 0, ends[target_buckets - 1], 0)
+    is_next_nearer = ends[target_buckets] - targets < targets - starts
+    first_buckets = target_buckets + is_next_nearer
     # Moved so that every run has a bucket: they ascend by at least one, and leave a bucket for each later run.
-    firsts = np.maximum.accumulate(np.maximum(firsts, 1) - run_numbers) + run_numbers
-    return np.minimum(firsts, len(sizes) - count + run_numbers)
+    first_buckets = np.maximum.accumulate(np.maximum(first_buckets, 1) - run_numbers) + run_numbers
+    return np.minimum(first_buckets, len(sizes) - count + run_numbers)

@@ -86,8 +86,8 @@ def list_warnings(
         facts: facts about the input.
         counts: counts of the listing.
         record_counts: number of records by split.
-        known_names: classes of the dataset that an append adds to, whose records may be of other splits and classes; None if this
-            is not an append.
+        known_names: classes of the dataset that an append adds to, whose records may have other splits and classes; None if
+            this is not an append.
     """
     lines = _describe_notes(counts.notes)
     lines |= _warn_of_captions(counts, sum(record_counts.values()))

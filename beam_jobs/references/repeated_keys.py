@@ -42,7 +42,10 @@ def make_key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) ->
     """
     rows = np.empty(len(keys), _ROW)
     digests = key_digests(keys)
-    rows["high"], rows["low"], rows["list"], rows["line"] = digests[:, 0], digests[:, 1], list_index, lines
+    rows["high"] = digests[:, 0]
+    rows["low"] = digests[:, 1]
+    rows["list"] = list_index
+    rows["line"] = lines
     return rows
 
 

@@ -166,7 +166,7 @@ class WriteMetadata(LimitedStep):
             self._reject_another_append(self._base.manifest, manifest)
         written_files += self._write_files(converter.files(context))
         if self._base is not None:
-            # Also compared with the folder before the manifest lists them together with the new shards.
+            # `write_metadata` compares all written files with the folder; the manifest also lists the shards of the base.
             base_shards = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in base_shards)
         check_claim(output, self._claim)

@@ -154,7 +154,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
 
 
 def _find_type(schema: Any, name: str) -> Any:
-    """Return the Arrow type of a column, or of the field of a struct that a name with dots names; None if there is none."""
+    """Return the Arrow type of a column, or of the field of a struct that a dotted name refers to; None if there is none."""
     if name in schema.names:
         return schema.field(schema.names.index(name)).type
     column, *inner = name.split(".")

@@ -483,12 +483,12 @@ def _encode_one_by_one(
     ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
     for index, reference in enumerate(references):
         try:
-            ids_by_field = [encode_each(encoder, [texts[index]])[0] for texts in texts_of_fields]
+            document_ids = [encode_each(encoder, [texts[index]])[0] for texts in texts_of_fields]
         except ValueError as error:
             reject(reference, _make_rejection(reference, str(error)))
             continue
         encoded_indices.append(index)
-        for column, ids in zip(ids_of_fields, ids_by_field, strict=True):
+        for column, ids in zip(ids_of_fields, document_ids, strict=True):
             column.append(ids)
     return encoded_indices, ids_of_fields
 

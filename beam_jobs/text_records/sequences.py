@@ -120,7 +120,7 @@ def pack_rows(
         length: number of tokens of a row.
         pad_id: token at the positions of a row that no document fills.
         long_documents: treatment of documents longer than a row: `"split"` divides them into documents of `length` tokens and a
-            remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`.
+            remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`; `"reject"`: there are none.
     """
     for documents in windows:
         if len(documents.tokens):

@@ -184,7 +184,9 @@ class Pack(PackColumns):
         )
 
     def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield a pack for each split: its `count` references with the smallest digests, a sample that does not depend on order.
+        """Yield a pack for each split that has any: at most `count` references with the smallest digests, as a sample.
+
+        The sample does not depend on the order of the references.
 
         Args:
             digests: digests of the keys.

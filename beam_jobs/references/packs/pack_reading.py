@@ -308,8 +308,8 @@ def _find_run_starts(
 def _number_files(pack: Pack, indices_by_path: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the index of the file that has each reference's bytes, [n]; number new files, and add them to `indices_by_path`."""
     count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
-    # One file has the bytes of all references.
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
+        # One file has the bytes of all references.
         path = spools[0] or originals[0]
         return np.full(count, indices_by_path.setdefault(path, len(indices_by_path)), np.int32)
     rows = zip(spread(spools, count), spread(originals, count), strict=True)

@@ -158,7 +158,7 @@ def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tupl
 
 
 def _omit_duplicates(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
-    """Yield a pack without its duplicates, unless no row remains, and to the output OMITTED the InputCounts of the duplicates.
+    """Yield a pack without its duplicates, unless no row remains, and to the output OMITTED the InputCounts of any duplicates.
 
     Args:
         element: name of the pack, and {"packs": [its bytes], "rows": lists of its rows that are duplicates}.

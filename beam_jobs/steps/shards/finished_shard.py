@@ -68,7 +68,7 @@ def find_finished(
         return None
     files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
     rejects = storage.stat(storage.join(output, rejects_name(name)))
-    # A list of rejects next to a shard that has none is another run's.
+    # A list of rejects next to a shard without rejects is another run's; without its list, a shard with rejects is not whole.
     if (rejects is not None) != bool(index.summary[REJECTED]):
         return None
     keys = storage.stat(storage.join(output, keys_name(name))) if needs_keys else None

@@ -176,8 +176,8 @@ class WriteShards(LimitedStep):
             progress=self._progress,
         )
         records = conversion.records()
-        first = next(records, None)
-        if first is None:
+        first_record = next(records, None)
+        if first_record is None:
             return self._finish_without_shard(inputs, conversion)
         # A run that began with an empty folder and skips nothing has no rejects; looking for them costs an object store a request.
         may_have_rejects = self._skips_bad_inputs or self._resumes
@@ -187,7 +187,7 @@ class WriteShards(LimitedStep):
         shard, files = write_shard_files(
             self._output,
             inputs.name,
-            itertools.chain([first], records),
+            itertools.chain([first_record], records),
             # Called once the records have ended, when these counts are complete.
             lambda: {
                 INPUTS: inputs.digest,

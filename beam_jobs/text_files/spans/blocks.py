@@ -101,8 +101,8 @@ def find_line_blocks(
         if stop is not None and line_offset >= stop:
             return
         first_end = chunk.find(b"\n")
-        # The line that ends first in the chunk is too long, with its earlier pieces.
         if first_end >= 0 and size + first_end > limit:
+            # The line that ends first in the chunk is too long, with its earlier pieces.
             yield _make_block_without_data(line_offset, size + first_end)
             line_offset += size + first_end + 1
             chunk, pieces, size = chunk[first_end + 1 :], [], 0

@@ -122,7 +122,7 @@ def find_columns(
         are_right: returns whether columns can be the columns of the file.
 
     Returns:
-        (delimiter, columns); if no delimiter gives them, an empty string and the columns that the first delimiter gives.
+        (delimiter, columns); if no delimiter gives them, an empty string and the first columns that are not empty.
 
     Raises:
         SourceError: no delimiter gives the right columns, and `read_columns` raised this for one of them.
