@@ -175,6 +175,7 @@ def _is_handled_by_beam(location: str | None) -> bool:
 
 
 def _find_last_line(text: str) -> str:
+    """Return the last line of the output of a program, or words for none."""
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else "without a message"
 

@@ -16,7 +16,7 @@ from tpudata.tokenizers import CharacterSet
 
 
 class CollectCharacters(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references to documents into one string: all their characters, in the order of code points.
+    """Transform from packs of references to documents to one string: all their characters, in the order of code points.
 
     Documents that cannot be read are skipped: the step that converts them reports them.
 

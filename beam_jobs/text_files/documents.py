@@ -306,6 +306,7 @@ def _read_rows(
 
 
 def _reject_row(file: TextFile, reject: Reject, row: int, reason: str) -> None:
+    """Reject a row of a file; `row` is its number."""
     reject(BadRecordError(f"{strip_compression(file.name)}:{row} in {file.path}", reason))
 
 

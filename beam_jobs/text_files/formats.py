@@ -75,6 +75,9 @@ class TextFormat(NamedTuple):
         return self.is_lines or self.in_range is not None
 
 
+# These functions only have the arguments of FindInStream or FindInRange; an underscore begins the names of unused arguments.
+
+
 def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
     return join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit)
 

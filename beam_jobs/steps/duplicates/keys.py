@@ -24,7 +24,7 @@ _MAX_HELD_REFERENCES = 1 << 16
 
 
 class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
-    """Raises SourceError if two references in packs have the same key; the result has no elements."""
+    """Transform that raises SourceError if two references in packs have the same key; the result has no elements."""
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
         """Group references by a hash of their keys, and compare the keys of each group."""
@@ -37,7 +37,7 @@ def make_duplicate_keys_error(first: Reference, other: Reference) -> SourceError
 
 
 class _ByKey(beam.DoFn):  # type: ignore[misc]
-    """Yields (group, pack) of references grouped by key, holding them back until the packs are large enough."""
+    """DoFn that yields (group, pack) of references grouped by key, and holds them back until the packs are large enough."""
 
     def start_bundle(self) -> None:
         self._held_packs: list[Pack] = []

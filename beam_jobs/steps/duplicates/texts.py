@@ -35,7 +35,7 @@ MAX_HELD_DOCUMENTS = 1 << 16
 
 
 class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references to documents into the same packs without the duplicates.
+    """Transform that omits the duplicates from packs of references to documents.
 
     The outputs are `kept`, packs, and `omitted`, InputCounts of the duplicates of each pack. Documents that cannot be read are
     kept; their conversion reports them.
@@ -100,7 +100,7 @@ def _name_pack(data: bytes) -> tuple[bytes, bytes]:
 
 
 class _Digests(LimitedStep):
-    """Yields (group, entries of documents), grouped by digest, holding documents back until there are enough."""
+    """DoFn that yields (group, entries of documents), grouped by digest, and holds documents back until there are enough."""
 
     def __init__(self, options: TextOptions, limits: RequestLimits, max_held_documents: int) -> None:
         super().__init__(limits)

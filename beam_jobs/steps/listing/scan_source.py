@@ -145,7 +145,7 @@ def _tag_groups(scan: Scan) -> list[TaggedOutput]:
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]
-    """Combines the facts about parts of a source."""
+    """Combination of the facts about parts of a source."""
 
     def __init__(self, source: ScannedSource) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ _RUN_REFERENCES, _MIN_HELD, _MAX_HELD = 256, 1 << 16, 1 << 18
 
 
 class GroupByShard(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references into ((split, shard number), packs of the shard's references in order).
+    """Transform from packs of references to ((split, shard number), packs of the shard's references in order).
 
     Args:
         plan: the Plan, as a side input.
@@ -50,7 +50,7 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
 
 
 class ByRun(beam.DoFn):  # type: ignore[misc]
-    """Yields ((split, run of shards), pack), holding references back until there are enough for large packs."""
+    """DoFn that yields ((split, number of a run of shards), pack), and holds references back until they fill large packs."""
 
     def start_bundle(self) -> None:
         """Begin a bundle: hold no references back; `process` sets the plan."""
