@@ -255,7 +255,7 @@ class TextRecords:
         values_by_name: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
             # A single value is shared by all documents of the pack.
-            labels = list(spread([tuple(map(self.labels.find_number, names)) for names in pack.labels], len(pack.keys)))
+            labels = list(spread([tuple(map(self.labels.find_label, names)) for names in pack.labels], len(pack.keys)))
             row_labels = [labels[row] for row in rows]
             values_by_name[LABEL] = row_labels if self.several_labels else [label for (label,) in row_labels]
         if self.options.keep_key:
