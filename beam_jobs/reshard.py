@@ -76,7 +76,8 @@ def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     description = "Writes datasets or TFRecord files as one dataset with other shards or splits."
     # Without flags for two options: the inputs are positional, and reshard appends to no dataset.
-    parser = OptionParser(prog, description, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
+    omitted_options = ("input", "append")
+    parser = OptionParser(prog, description, _FORMS, _OPTIONS, omitted_options, _HELPS, _TOPICS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
     )

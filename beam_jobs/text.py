@@ -81,8 +81,10 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     # Text has no background class, so its labels always begin with 0.
-    without = ("label_offset",)
-    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, without, topics=_TOPICS)
+    omitted_options = ("label_offset",)
+    return OptionParser(
+        prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, without=omitted_options, topics=_TOPICS
+    )
 
 
 @contextlib.contextmanager

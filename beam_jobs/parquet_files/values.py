@@ -44,7 +44,7 @@ class UnreadableValue(NamedTuple):
 def is_supported_type(arrow_type: Any) -> bool:
     """Return whether a pyarrow type is one of single values that can be converted.
 
-    These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_list`.
+    These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_supported_list`.
     """
     arrow_type = _find_inner_type(arrow_type)
     # pyarrow counts intervals among the temporal types, but they have no single value, so they are excluded.
@@ -59,7 +59,7 @@ def is_supported_type(arrow_type: Any) -> bool:
     ) and not types.is_interval(arrow_type)
 
 
-def is_list(arrow_type: Any) -> bool:
+def is_supported_list(arrow_type: Any) -> bool:
     """Return whether values of a pyarrow type are lists of text or numbers."""
     if not (types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)):
         return False
@@ -72,7 +72,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     """Return the values of a column: strings, numbers, booleans, lists, None for null, and `UnreadableValue`.
 
     Args:
-        column: an array of pyarrow of a type for which `is_supported_type` or `is_list` is true, or of chats.
+        column: an array of pyarrow of a type for which `is_supported_type` or `is_supported_list` is true, or of chats.
         as_text: whether dates, times and decimals become strings; otherwise dates, times and whole decimals become numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """
@@ -103,7 +103,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
         errors: how to decode bytes, "strict" or "replace".
     """
     # Lists of text or numbers have no bytes, and looking for them would take half as long again.
-    has_bytes = not is_list(column.type)
+    has_bytes = not is_supported_list(column.type)
     values: list[Any] = []
     for value in column:
         try:

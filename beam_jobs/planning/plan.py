@@ -58,6 +58,7 @@ class SplitPlan:
 
     @functools.cached_property
     def _starts(self) -> Positions:
+        """`starts` as an array, uint64 [shards - 1]."""
         return np.array(self.starts, np.uint64)
 
     @property

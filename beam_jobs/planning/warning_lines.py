@@ -209,13 +209,13 @@ def _warn_of_folders(facts: InputFacts, class_names: Collection[str]) -> dict[st
     # One of many classes may be called "mask" or "label"; several classes of these names, or no other class, are suspicious.
     if len(file_folders) > 1 or file_folders == ordered_names:
         lines["folders_of_files"] = (
-            f"{_describe_folders(file_folders)} taken for {_name_classes(file_folders)}; if that is wrong, pass --input"
+            f"{_describe_folders(file_folders)} taken for {_pluralize_class(file_folders)}; if that is wrong, pass --input"
             f" DIR/{file_folders[0]} --unlabelled"
         )
     split_folders = [name for name in ordered_names if _LIKE_A_SPLIT.fullmatch(name)]
     if len(split_folders) > 1:
         lines["folders_like_splits"] = (
-            f"{_describe_folders(split_folders)} taken for {_name_classes(split_folders)}; if they are splits, name them train,"
+            f"{_describe_folders(split_folders)} taken for {_pluralize_class(split_folders)}; if they are splits, name them train,"
             f" validation and test, or pass --input DIR/{split_folders[-1]}"
         )
     if all(map(is_integer_label, ordered_names)) and not facts.has_fixed_labels:
@@ -231,10 +231,11 @@ def _warn_of_folders(facts: InputFacts, class_names: Collection[str]) -> dict[st
 
 def _describe_folders(names: Sequence[str]) -> str:
     """Return the beginning of a sentence about folders, such as "the folders a, b were"."""
-    return f"the folder{'s' * (len(names) > 1)} {_join_names(names)} {'were' if len(names) > 1 else 'was'}"
+    noun, verb = ("folders", "were") if len(names) > 1 else ("folder", "was")
+    return f"the {noun} {_join_names(names)} {verb}"
 
 
-def _name_classes(names: Sequence[str]) -> str:
+def _pluralize_class(names: Sequence[str]) -> str:
     """Return "a class" for one name, "classes" for several."""
     return "classes" if len(names) > 1 else "a class"
 

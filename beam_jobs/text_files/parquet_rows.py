@@ -16,7 +16,7 @@ from beam_jobs.parquet_files.values import (
     NOT_UTF8,
     UnreadableValue,
     convert_column,
-    is_list,
+    is_supported_list,
     is_supported_type,
 )
 from beam_jobs.text_files.fields import TEXT_KINDS
@@ -144,7 +144,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
-        is_read = is_supported_type(arrow_type) or (takes_lists and is_list(arrow_type))
+        is_read = is_supported_type(arrow_type) or (takes_lists and is_supported_list(arrow_type))
         # The messages of a chat may have any type here; each is checked when it is read.
         if not is_read and field.name not in options.chat:
             raise SourceError(

@@ -113,7 +113,7 @@ class _Text:
         return self._mark_offset
 
     def make_syntax_error(self, reason: str, after: int = 0) -> SourceError:
-        """Return the error of the text that begins `after` characters after the position."""
+        """Return an error at the byte offset of the character that is `after` characters after the position."""
         error_offset = self.offset + _count_bytes(self._text[self._position : self._position + after])
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
