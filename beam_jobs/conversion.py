@@ -46,7 +46,7 @@ class Conversion:
         converter: converter that makes them.
         layout: name of the feature layout.
         text_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
-        estimate: see `Estimate`: function from a sample of references to the bytes in a shard for each byte in the input.
+        estimate: estimates the ratio of the bytes of content in a shard to those in the input from a sample, see `Estimate`.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
         collect_characters: function that makes the step that collects the vocabulary's characters; None without that step.
         omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.

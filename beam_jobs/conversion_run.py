@@ -46,9 +46,9 @@ from tpudata.storage.claims.hold import hold_claim, name_job
 from tpudata.storage.claims.liveness import check_unclaimed, remove_dead_claim
 from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
-# Splits that names of folders and files may stand for: train, validation and test.
+# Number of splits that folder and file names may stand for: train, validation and test.
 _MAX_NAMED_SPLITS = 3
-_PLAN_DELAY_SECONDS = 2.0
+_PLAN_BAR_DELAY_SECONDS = 2.0
 # More units than this occupy every worker of a machine, so more are not counted.
 _MAX_COUNTED_UNITS = 1024
 
@@ -75,7 +75,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
             entry_file = f"{folder}/known"
             write_entry_file(base.dataset, entry_file)
             return plan_conversion(conversion.select_new_inputs(base, entry_file), draws_bar)
-    with progress_bar(draws_bar, _PLAN_DELAY_SECONDS) as progress:
+    with progress_bar(draws_bar, _PLAN_BAR_DELAY_SECONDS) as progress:
         scanned = conversion.scan_here()
         plan = plan_here(
             scanned.source,
@@ -103,9 +103,10 @@ def convert(conversion: Conversion, beam_options: PipelineOptions, launch: Launc
         The result of an append; None if this is not an append or the job is detached.
 
     Raises:
-        TpudataError: the input or the output is invalid, or a record was rejected.
+        TpudataError: the input or the output is invalid, a record is bad and bad records are not skipped, or the job failed.
     """
-    options, launch = conversion.options.apply_engine_limits(is_local=is_local(beam_options)), launch or Launch()
+    launch = launch or Launch()
+    options = conversion.options.apply_engine_limits(is_local=is_local(beam_options))
     if problem := describe_network_problem(beam_options):
         launch.report(f"warning: {problem}")
     conversion = dataclasses.replace(conversion, options=options)
@@ -121,7 +122,7 @@ def _convert(
 ) -> AppendResult | None:
     """Check the output, claim it, and run the conversion; return what `convert` returns.
 
-    If --resume finds a complete dataset, only check that it is of the same input and options.
+    If --resume finds a complete dataset, only check that it has the same input and options.
     """
     options = conversion.options
     check_job_server(beam_options, launch.report)
@@ -129,7 +130,7 @@ def _convert(
     check_unclaimed(options.output, has_ended)
     contents = _look_at_output(conversion)
     if contents is OutputContents.DATASET and options.resume and not options.append:
-        # Raises if the dataset is of another input or other options.
+        # Raises if the dataset has another input or other options.
         plan_conversion(conversion, launch.draws_bar)
         remove_dead_claim(options.output, has_ended)
         return None
@@ -146,13 +147,14 @@ def _convert_with_claim(
 
     The caller has claimed the output.
 
-    Returns the result of an append; None if this is not an append or the job is detached.
-
     Args:
         conversion: the conversion, with its claim.
         pipeline: the empty pipeline of the job.
         job: the job, which is not started yet.
         beam_options: options of the pipeline.
+
+    Returns:
+        The result of an append; None if this is not an append or the job is detached.
     """
     options = conversion.options
     # Look again: another run may have changed the output before this one claimed it.
@@ -172,7 +174,7 @@ def _convert_with_claim(
 
 
 def _count_max_parts(conversion: Conversion) -> int | None:
-    """Return how many workers the job can occupy while it lists or writes; None if unknown before it runs."""
+    """Return the most parts, units or shards, that workers can process at once; None if unknown before the job runs."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
@@ -204,7 +206,7 @@ def _append(
         remove_listing_rejects(output, kept_names=base.manifest.rejects)
         pipeline_result = _run(conversion.select_new_inputs(base, entry_file), pipeline, job, beam_options)
     finally:
-        # A detached job reads the file, and removes it in its last step.
+        # A job that goes on without this process reads the file, and removes it in its last step.
         if not job.goes_on:
             storage.delete(entry_file)
     if pipeline_result is None:
@@ -230,7 +232,7 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the output has files that a run would not overwrite.
 
-    With --resume, a complete dataset is an error only if its input or its options are others, or it lacks a requested index for
+    With --resume, a complete dataset is an error only if it has another input or other options, or lacks a requested index for
     DALI.
     """
     options, base = conversion.options, conversion.base
@@ -254,7 +256,9 @@ def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) 
 def _run(
     conversion: Conversion, pipeline: beam.Pipeline, job: JobRun, beam_options: PipelineOptions
 ) -> PipelineResult | None:
-    """Build and run the pipeline, and delete its temporary files if it fails; return None if the job is detached.
+    """Build and run the pipeline; return its result, or None if the job is detached.
+
+    If the run is interrupted or fails with a TpudataError, delete its temporary files, unless the job goes on without this process.
 
     Args:
         conversion: the conversion, with its claim.
@@ -272,7 +276,7 @@ def _run(
                 give_up(output, claim)
             raise
         except TpudataError as error:
-            # Another run would not reuse the spooled files, which may be as large as the input. A detached job needs them.
+            # Another run would not reuse the spooled files, which may be as large as the input. A job that goes on needs them.
             if not job.goes_on:
                 give_up(output, claim)
             flag = "--append" if conversion.options.append else "--resume"

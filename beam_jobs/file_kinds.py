@@ -68,7 +68,7 @@ _SIGNATURES = (
     *(_Signature(b"\x80%c}" % protocol, PICKLE) for protocol in (2, 3)),  # of a dict
     *(_Signature(b"\x80%c\x95" % protocol, PICKLE) for protocol in (4, 5)),
     _Signature(b"BZh", DAMAGED_BZIP2),
-    # Before UTF-16, one of whose marks begins one of UTF-32.
+    # Before UTF-16: the first byte order mark of UTF-32 begins with one of UTF-16.
     _Signature(b"\xff\xfe\0\0", UTF_32),
     _Signature(b"\0\0\xfe\xff", UTF_32),
     *(_Signature(mark, UTF_16) for mark in UTF16_BOMS),
@@ -99,7 +99,8 @@ _BY_FIRST_BYTE = {
 def detect_file_kind(head: bytes) -> str:
     """Return the kind of a file by its first 512 bytes: one of the kinds above, or an empty string.
 
-    A text may begin with BZh or PAR1, and a list of images with a mark of UTF-16, so the caller decides which kinds count.
+    A text may begin with BZh or PAR1, and a list of images with the byte order mark of UTF-16, so the
+    caller decides which kinds count.
     """
     for magic, kind, is_of_kind in _BY_FIRST_BYTE.get(head[:1], ()):
         if head.startswith(magic) and (is_of_kind is None or is_of_kind(head)):

@@ -139,7 +139,7 @@ def _describe_ignored_files() -> str:
 
 
 def _match_appended_features(options: ConvertOptions, source: Source) -> Source:
-    """Return the source; in an append of tars, with only the features of the dataset, since earlier versions stored fewer."""
+    """Return the source; in an append of tars of samples, with only the dataset's features, since earlier versions stored fewer."""
     storage = storage_for(options.output)
     if not (options.append and isinstance(source, Tars) and source.form == PAIRS):
         return source

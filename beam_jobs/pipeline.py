@@ -41,25 +41,25 @@ FANOUT = 64
 
 
 def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: ProgressReport) -> PCollection[Manifest]:
-    """Add the steps of a conversion to a pipeline; docs/concepts/architecture.md draws them.
+    """Add the steps of a conversion to a pipeline, and return the manifest; docs/concepts/architecture.md draws the steps.
 
     Args:
         conversion: conversion whose steps are added.
         pipeline: an empty pipeline.
-        progress: gets the inputs that are listed, and the bytes of each.
+        progress: gets the counts of listed inputs, the planned totals, and the bytes of each converted input.
     """
     options, limits = conversion.options, conversion.options.request_limits
     # Steps that run once begin with this impulse, and take sums as side inputs with defaults: a combine that makes its own default
     # adds four transforms, each 10 ms of CPU time.
     begin = pipeline | "Begin" >> beam.Impulse()
-    units = _list_units(conversion, pipeline)
+    unit_outputs = _list_units(conversion, pipeline)
     listed = (
-        units.units
+        unit_outputs.units
         | "SpreadUnits" >> Spread()
         | "List"
         >> beam.ParDo(
             ListReferences(conversion.source, options, conversion.text_bytes, progress),
-            *_make_side_inputs(units.source),
+            *_make_side_inputs(unit_outputs.source),
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )
     # Without a fanout, one worker would add the sums of all parts, which takes minutes for 10,000 parts.
@@ -69,13 +69,13 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     ratios = sample | "Estimate" >> beam.Map(apply_limits(limits, estimate_splits), conversion.estimate)
     early = _add_early_steps(conversion, listed.packs)
     counts = (
-        (units.counts, listed[COUNTS], *early.omitted)
+        (unit_outputs.counts, listed[COUNTS], *early.omitted)
         | beam.Flatten()
         | "Count" >> beam.CombineGlobally(SumInputCounts()).without_defaults()
     )
     overhead: Any = conversion.converter.record_overhead
-    if units.source is not None:
-        overhead = AsSingleton(units.source | "Overhead" >> beam.Map(_find_record_overhead, conversion))
+    if unit_outputs.source is not None:
+        overhead = AsSingleton(unit_outputs.source | "Overhead" >> beam.Map(_find_record_overhead, conversion))
     plan = begin | "Plan" >> beam.Map(
         apply_limits(limits, plan_tally),
         AsSingleton(tally, Tally()),
@@ -87,8 +87,8 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         AsSingleton(counts, InputCounts()),
         conversion.facts,
     )
-    if units.source is not None:
-        context = units.source | "Context" >> beam.Map(_make_context, conversion.base)
+    if unit_outputs.source is not None:
+        context = unit_outputs.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
         labels = _collect_labels(conversion, begin, listed[NAMES])
         context = labels | "Context" >> beam.Map(ShardContext, *_make_side_inputs(early.characters))
@@ -96,12 +96,12 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
 
 
 @dataclasses.dataclass(frozen=True)
-class _ListedUnits:
-    """Units to list.
+class _UnitOutputs:
+    """Outputs of the steps that find the units to list.
 
     Attributes:
         units: units of the source.
-        counts: counts of inputs that are in no unit.
+        counts: counts of inputs that are in no unit; for a source that is scanned, empty ones, once no key is repeated.
         source: the source with its schema, if it is scanned in the pipeline; otherwise None.
     """
 
@@ -125,19 +125,19 @@ class _EarlyResults:
     omitted: list[PCollection[InputCounts]]
 
 
-def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _ListedUnits:
-    """List the units of the source, after scanning it for its schema if it is a ScannedSource."""
+def _list_units(conversion: Conversion, pipeline: beam.Pipeline) -> _UnitOutputs:
+    """Add the steps that find the units of the source, after a scan for its schema if it is a ScannedSource."""
     options = conversion.options
     if not isinstance(conversion.source, ScannedSource):
         outputs = pipeline | "ListUnits" >> ListUnits(conversion.source, options)
-        return _ListedUnits(outputs.units, outputs[SKIPPED])
+        return _UnitOutputs(outputs.units, outputs[SKIPPED])
     scanned = pipeline | "ScanSource" >> ScanSource(conversion.source, options)
     source = scanned.facts | "Schema" >> beam.Map(_apply_facts, conversion)
-    # Without a shuffle, units are numbered in the order of the input, so the number of blocks before each part is needed.
-    first_blocks = None if options.shuffle else scanned.facts | "First" >> beam.Map(_find_first_blocks)
+    # Without a shuffle, units are numbered in the order of the input, so the number of units before each part is needed.
+    first_units = None if options.shuffle else scanned.facts | "First" >> beam.Map(_find_first_units)
     list_units = apply_limits(options.request_limits, list_scanned_units)
-    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *_make_side_inputs(first_blocks))
-    return _ListedUnits(units, scanned.checked, source)
+    units = scanned.parts | "Units" >> beam.Map(list_units, AsSingleton(source), *_make_side_inputs(first_units))
+    return _UnitOutputs(units, scanned.checked, source)
 
 
 def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _EarlyResults:
@@ -145,7 +145,8 @@ def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _Earl
 
     These are the check for repeated keys, the vocabulary, and the omission of duplicates.
     """
-    limits, omitted = conversion.options.request_limits, list[PCollection[InputCounts]]()
+    limits = conversion.options.request_limits
+    omitted: list[PCollection[InputCounts]] = []
     # In a shuffle, records with the same key meet in one shard, whose worker finds them.
     if not (conversion.options.shuffle or conversion.has_unique_keys):
         omitted.append(packs | "CheckDuplicates" >> CheckDuplicates())
@@ -194,10 +195,10 @@ def _apply_facts(facts: ScanFacts, conversion: Conversion) -> Source:
     return conversion.replace_source(conversion.source.apply_scans(facts)).source
 
 
-def _find_first_blocks(facts: ScanFacts) -> dict[int, int]:
-    """Return, by index of a scanned file, the number of blocks of the files before it."""
-    first_blocks: dict[int, int] = facts.first_blocks()
-    return first_blocks
+def _find_first_units(facts: ScanFacts) -> dict[int, int]:
+    """Return, by index of a scanned part of the input, the index of its first unit: each block of a part becomes a unit."""
+    first_units: dict[int, int] = facts.first_blocks()
+    return first_units
 
 
 def _find_record_overhead(source: Source, conversion: Conversion) -> int:
@@ -206,9 +207,7 @@ def _find_record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
-    """Return the context of shards for a scanned source; if the source has no classes, the context has those of the dataset
-    to append to.
-    """
+    """Return the context of shards for a scanned source, with its classes or those of the dataset to append to."""
     labels = source.labels
     if labels is None:
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)

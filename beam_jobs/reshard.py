@@ -76,7 +76,8 @@ def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     description = "Writes datasets or TFRecord files as one dataset with other shards or splits."
     # Without flags for two options: the inputs are positional, and reshard appends to no dataset.
-    parser = OptionParser(prog, description, _FORMS, _OPTIONS, ("input", "append"), _HELPS, _TOPICS)
+    omitted_options = ("input", "append")
+    parser = OptionParser(prog, description, _FORMS, _OPTIONS, omitted_options, _HELPS, _TOPICS)
     parser.add_argument(
         "inputs", metavar="DIR", nargs="+", help="datasets or TFRecord files to read; several are merged"
     )
@@ -96,7 +97,8 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     """
     labels = None if flags.labels_file is None else read_labels(flags.labels_file).names
     reshard_options = read_options(ReshardOptions, flags, labels=labels)
-    inputs, dry_run = flags.inputs, read_options(RunOptions, flags).dry_run
+    inputs = flags.inputs
+    dry_run = read_options(RunOptions, flags).dry_run
     if not dry_run:
         inputs, flags.output = _resolve_places(inputs, flags.output, beam_options)
     # `shuffle=False` is only the default: --shuffle overrides it.
@@ -127,11 +129,11 @@ def make_reshard_conversion(
     input_parts = find_inputs(inputs, reshard_options.take)
     check_splits(input_parts.splits, reshard_options.take, assigns_splits=options.split is not None)
     if input_parts.datasets:
-        return _convert_datasets(options, inputs, input_parts, reshard_options, keeps_compression)
-    return _convert_files(options, inputs, input_parts, reshard_options)
+        return _make_dataset_conversion(options, inputs, input_parts, reshard_options, keeps_compression)
+    return _make_foreign_conversion(options, inputs, input_parts, reshard_options)
 
 
-def _convert_datasets(
+def _make_dataset_conversion(
     options: ConvertOptions,
     inputs: Sequence[str],
     input_parts: StoredInputs,
@@ -226,7 +228,7 @@ def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
             )
 
 
-def _convert_files(
+def _make_foreign_conversion(
     options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, reshard_options: ReshardOptions
 ) -> Conversion:
     """Return the conversion of other programs' TFRecords, whose schema is inferred or declared.

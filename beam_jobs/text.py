@@ -81,8 +81,10 @@ def run(argv: Sequence[str], prog: str = "tpudata convert text") -> int:
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
     # Text has no background class, so its labels always begin with 0.
-    without = ("label_offset",)
-    return OptionParser(prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, without, topics=_TOPICS)
+    omitted_options = ("label_offset",)
+    return OptionParser(
+        prog, "Convert text into TFRecord shards.", _FORMS, _OPTIONS, without=omitted_options, topics=_TOPICS
+    )
 
 
 @contextlib.contextmanager
@@ -100,7 +102,8 @@ def prepare(flags: argparse.Namespace, beam_options: PipelineOptions) -> Iterato
     options = resolve_places(read_options(ConvertOptions, flags), beam_options, dry_run=dry_run)
     with hold_limits(options, beam_options):
         check_output_is_writable(options, beam_options, dry_run=dry_run)
-        tokenizer, source_options = read_options(TokenizerOptions, flags), read_options(TextSourceOptions, flags)
+        tokenizer = read_options(TokenizerOptions, flags)
+        source_options = read_options(TextSourceOptions, flags)
         labels = read_options(TextLabelOptions, flags, are_from_source=source_options.source is not None)
         text = read_options(TextOptions, flags, tokenizer=tokenizer.spec, labels=labels)
         text = _add_template(text, tokenizer.chat_template)
@@ -152,7 +155,7 @@ def make_text_conversion(
 
     Raises:
         UsageError: options do not fit each other or the input.
-        SourceError: the input cannot be read as the options say.
+        SourceError: the input does not have the form that the options name, or cannot be read.
     """
     if text.dedup and options.append:
         raise UsageError(
@@ -202,7 +205,8 @@ def _reuse_vocabulary(options: ConvertOptions, text: TextOptions) -> TextOptions
     """Return the options with the vocabulary that an append or --resume finds in the output, so that its characters are not
     collected again; otherwise unchanged.
     """
-    storage, spec = storage_for(options.output), text.tokenizer
+    storage = storage_for(options.output)
+    spec = text.tokenizer
     if spec is None or not spec.collects_characters or not (options.append or options.resume):
         return text
     if storage.stat(storage.join(options.output, MANIFEST_NAME)) is None:

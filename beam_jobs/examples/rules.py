@@ -135,7 +135,7 @@ class ExampleRules:
             label = label.decode("utf-8", "surrogateescape")
         if isinstance(label, str):
             try:
-                return Labels(classes).find_number(label)
+                return Labels(classes).find_label(label)
             except ValueError as error:
                 raise BadRecordError(origin, str(error)) from None
         try:

@@ -173,12 +173,12 @@ class ImageConverter(InputConverter):
         if not labels.names and not reference.labels:
             return None
         if self.several_labels:
-            return tuple(labels.find_number(name) + self.label_offset for name in reference.labels)
+            return tuple(labels.find_label(name) + self.label_offset for name in reference.labels)
         if len(reference.labels) != 1:
             raise ValueError(
                 f"not exactly one label: {count_text(len(reference.labels), 'label')} {list(reference.labels)}"
             )
-        return labels.find_number(reference.labels[0]) + self.label_offset
+        return labels.find_label(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
         """Return the extra features of a record but label maps next to the image in an archive; ValueError if one is invalid."""

@@ -10,7 +10,7 @@ _METADATA = b"huggingface"
 
 
 def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the description of each column in the metadata of a schema, by name; empty if there is no valid one.
+    """Return the description of each column in the metadata of a schema, by name; empty if these are missing or invalid.
 
     Args:
         schema: a schema of pyarrow.

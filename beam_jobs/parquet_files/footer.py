@@ -39,7 +39,7 @@ class ColumnChunk(NamedTuple):
         start: offset of its first page in the file.
         size: bytes of its pages.
         value_count: number of its values, including nulls.
-        kind: physical type, such as 6 for arrays of bytes.
+        kind: physical type, such as 6 for arrays of bytes; -1 if the schema has none.
         width: bytes of a value of fixed size; 0 for other types.
         is_encrypted: whether it cannot be read without a key; then start, size and value_count are 0.
     """
@@ -125,7 +125,7 @@ def make_encryption_error(path: str, name: str) -> SourceError:
     return SourceError(f"{path}: column {name!r} is encrypted. {_DECRYPT}.")
 
 
-# Cached, since each row group is listed by itself, and a file may have a thousand. The key is the bytes: a file may be replaced.
+# Cached, since each row group is listed separately, and a file may have a thousand. The key is the bytes: a file may be replaced.
 @functools.lru_cache(maxsize=4)
 def _parse_footer(data: bytes, size: int) -> Footer:
     """Return the row groups and columns in the Thrift bytes of a footer; ThriftError if these are damaged or inconsistent.
@@ -133,7 +133,8 @@ def _parse_footer(data: bytes, size: int) -> Footer:
     `size` is that of the file, in which all columns must lie.
     """
     metadata, _ = read_struct(data)
-    row_count, elements = _get_field(metadata, _NUM_ROWS, int), _get_field(metadata, _SCHEMA, list)
+    row_count = _get_field(metadata, _NUM_ROWS, int)
+    elements = _get_field(metadata, _SCHEMA, list)
     # The first is the root. Elements without children are columns; the others are structs.
     leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(_NUM_CHILDREN)]
     groups = tuple(_parse_group(group, leaves, size) for group in _get_field(metadata, _ROW_GROUPS, list))
@@ -145,7 +146,8 @@ def _parse_footer(data: bytes, size: int) -> Footer:
 
 def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
     """Return a row group, with a chunk for each leaf of the schema, in a file of `size` bytes; ThriftError if it is damaged."""
-    row_count, columns = _get_field(group, _GROUP_NUM_ROWS, int), _get_field(group, _COLUMNS, list)
+    row_count = _get_field(group, _GROUP_NUM_ROWS, int)
+    columns = _get_field(group, _COLUMNS, list)
     if row_count < 0:
         raise ThriftError(f"the number of rows of a row group is negative: {row_count}")
     if len(columns) != len(leaves):
@@ -156,7 +158,7 @@ def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
 
 
 def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
-    """Return a column chunk of a file of `size` bytes; an encrypted one without its place. ThriftError if it is damaged."""
+    """Return a column chunk of a file of `size` bytes; an encrypted one without its position. ThriftError if it is damaged."""
     kind, width = leaf.get(_TYPE, -1), leaf.get(_TYPE_LENGTH) or 0
     metadata = chunk.get(_META_DATA) if isinstance(chunk, dict) else None
     crypto = chunk.get(_CRYPTO_METADATA) if isinstance(chunk, dict) else None
@@ -168,8 +170,10 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
         return ColumnChunk(
             _decode_name(path), start=0, size=0, value_count=0, kind=kind, width=width, is_encrypted=True
         )
-    path, value_count = _get_field(metadata, _PATH_IN_SCHEMA, list), _get_field(metadata, _NUM_VALUES, int)
-    start, length = _get_field(metadata, _DATA_PAGE_OFFSET, int), _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
+    path = _get_field(metadata, _PATH_IN_SCHEMA, list)
+    value_count = _get_field(metadata, _NUM_VALUES, int)
+    start = _get_field(metadata, _DATA_PAGE_OFFSET, int)
+    length = _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
     dictionary_start = metadata.get(_DICTIONARY_PAGE_OFFSET) if isinstance(metadata, dict) else None
     # Some writers put 0 for no dictionary; Arrow's puts 0 for the data pages of a column without rows.
     if isinstance(dictionary_start, int) and dictionary_start > 0:

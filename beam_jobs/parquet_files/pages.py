@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from beam_jobs.parquet_files.footer import ColumnChunk, make_damage_error
-from beam_jobs.parquet_files.thrift import CutError, Struct, ThriftError, read_struct
+from beam_jobs.parquet_files.thrift import Struct, ThriftError, TruncatedError, read_struct
 from beam_jobs.references.reading import MAX_INPUT_BYTES
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import is_remote, storage_for
 
-# Bytes that are read for a header. A request to an object store takes as long as some MB, so these include some pages.
+# Bytes to read for a header; with some pages from an object store, where a request takes as long as the transfer of some MB.
 _HEADER_BYTES, _REMOTE_HEADER_BYTES = 1 << 13, 1 << 22
 # Headers may contain a smallest and a largest value. pyarrow has the same limit.
 _MAX_HEADER_BYTES = 1 << 24
@@ -47,11 +47,12 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
     """
     # 0 if values vary in size: then `max_value_bytes` becomes the estimate of the worst page.
     fixed_bytes = _find_fixed_bytes(chunk)
-    max_value_bytes, dictionary_bytes, read_count = fixed_bytes, 0, 0
+    max_value_bytes = fixed_bytes
+    dictionary_bytes = read_value_count = 0
     headers = _HeaderReader(path, chunk)
     # The headers are read even if the width is fixed, since each page's size is checked.
     position, end = chunk.start, chunk.start + chunk.size
-    while position < end and read_count < chunk.value_count:
+    while position < end and read_value_count < chunk.value_count:
         header, page_start = headers.read(position)
         kind, size, packed_size = (
             header.get(field) for field in (_TYPE, _UNCOMPRESSED_PAGE_SIZE, _COMPRESSED_PAGE_SIZE)
@@ -70,7 +71,7 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
             dictionary_bytes = size
         elif kind in (_DATA, _DATA_V2):
             value_count, encoding = _parse_data_header(header, kind)
-            read_count += value_count
+            read_value_count += value_count
             if not fixed_bytes:
                 max_value_bytes = max(max_value_bytes, _estimate_bytes(size, value_count, encoding, dictionary_bytes))
         position = page_start + packed_size
@@ -85,7 +86,7 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
 
 
 def _estimate_bytes(size: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
-    """Return the number of bytes of a value of varying length in a data page: the average if values are plain, otherwise a bound.
+    """Return the bytes that a value of varying length in a data page takes: the average if values are plain, otherwise a bound.
 
     Args:
         size: unpacked bytes of the page.
@@ -116,24 +117,26 @@ class _HeaderReader:
     def __init__(self, path: str, chunk: ColumnChunk) -> None:
         self._path = path
         self._chunk = chunk
-        # Bytes of a read, unless a header is longer.
+        # Number of bytes of a read, unless a header is longer.
         self._step = _REMOTE_HEADER_BYTES if is_remote(path) else _HEADER_BYTES
         # Bytes of the file from byte `_start` on.
         self._data, self._start = b"", 0
 
     def read(self, position: int) -> tuple[Struct, int]:
-        """Return the header of the page at a byte of the file, and the byte after the header; CorruptionError if it is damaged."""
+        """Return the header of the page at an offset in the file, and the offset after it; CorruptionError if it is damaged."""
         length = self._step
         while True:
             if not self._start <= position < self._start + len(self._data):
-                self._data, self._start = storage_for(self._path).read_range(self._path, position, length), position
+                self._data = storage_for(self._path).read_range(self._path, position, length)
+                self._start = position
             try:
                 header, header_end = read_struct(self._data, position - self._start)
                 return header, self._start + header_end
-            except CutError as error:
+            except TruncatedError as error:
                 # The data end inside the header: read again from its start, and if they began there, read more.
                 if self._start == position:
                     if len(self._data) < length or length >= _MAX_HEADER_BYTES:
+                        # The file ends inside the header, or the header is longer than any valid one.
                         raise self._make_error(position, error) from None
                     length *= 16
                 self._data = b""

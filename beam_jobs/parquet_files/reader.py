@@ -53,7 +53,8 @@ class ParquetReader:
             SourceError: a column is encrypted, or a page is too large.
         """
         batch_row_count = self._count_batch_rows(group_index, names, max_rows)
-        read_count, expected_count = 0, self.footer.groups[group_index].row_count
+        read_count = 0
+        expected_count = self.footer.groups[group_index].row_count
         for batch in self._read(group_index, names, batch_row_count):
             read_count += batch.num_rows
             if read_count > expected_count:
@@ -69,7 +70,7 @@ class ParquetReader:
             pass
 
     def _count_batch_rows(self, group_index: int, names: Sequence[str], max_rows: int) -> int:
-        """Return the rows of a batch, 1 or more: `max_rows`, or as many as 64 MB hold; raise what `read_batches` raises."""
+        """Return the row count of a batch, 1 or more: `max_rows`, or as many as 64 MB hold; raise what `read_batches` raises."""
         row_bytes = 0
         # For `COLUMN.FIELD` the whole struct counts: chunks have only the name of their column.
         structs = {name.partition(".")[0] for name in names}

@@ -22,7 +22,7 @@ class ThriftError(ValueError):
     """The bytes are not a Thrift struct."""
 
 
-class CutError(ThriftError):
+class TruncatedError(ThriftError):
     """The bytes end inside a struct."""
 
 
@@ -37,14 +37,14 @@ def read_struct(data: bytes, position: int = 0) -> tuple[Struct, int]:
         The values by the number of their field: integers, booleans, bytes, lists, and dicts for maps and structs; and the position.
 
     Raises:
-        CutError: the bytes end inside the struct.
+        TruncatedError: the bytes end inside the struct.
         ThriftError: the bytes are not a struct.
     """
     reader = _ThriftReader(data, position)
     try:
         return reader.read_struct(depth=0), reader.position
     except IndexError:
-        raise CutError("it ends too soon") from None
+        raise TruncatedError("it ends too soon") from None
 
 
 class _ThriftReader:
@@ -61,7 +61,7 @@ class _ThriftReader:
         value; the type of a boolean is also its value. A header of 0 ends the struct.
 
         Raises:
-            IndexError, CutError: the bytes end inside the struct.
+            IndexError, TruncatedError: the bytes end inside the struct.
             ThriftError: the bytes are not a struct, or it is nested too deep.
         """
         if depth > _MAX_DEPTH:
@@ -122,17 +122,17 @@ class _ThriftReader:
         return {self._read_value(key_code, depth + 1): self._read_value(value_code, depth + 1) for _ in range(count)}
 
     def _check_count(self, count: int) -> int:
-        """Return a number of elements; CutError if the bytes end before them, since each has at least one byte."""
+        """Return a number of elements; TruncatedError if the bytes end before them, since each has at least one byte."""
         if count > len(self._data) - self.position:
-            raise CutError("it ends too soon")
+            raise TruncatedError("it ends too soon")
         return count
 
     def _take(self, size: int) -> bytes:
-        """Return the next `size` bytes; CutError if there are fewer."""
-        begin, self.position = self.position, self.position + size
+        """Return the next `size` bytes; TruncatedError if there are fewer."""
+        start, self.position = self.position, self.position + size
         if self.position > len(self._data):
-            raise CutError("it ends too soon")
-        return self._data[begin : self.position]
+            raise TruncatedError("it ends too soon")
+        return self._data[start : self.position]
 
     def _read_varint(self) -> int:
         """Return an unsigned integer of 7 bits a byte, the lowest first."""
@@ -150,6 +150,6 @@ class _ThriftReader:
                 raise ThriftError(f"a number of more than 64 bits at byte {self.position}")
 
     def _read_integer(self) -> int:
-        """Return a signed integer in zigzag encoding: 0, -1, 1, -2 and so on are 0, 1, 2, 3."""
+        """Return a signed integer in zigzag encoding, in which 0, -1, 1, -2 and so on are written as 0, 1, 2, 3."""
         zigzag = self._read_varint()
         return (zigzag >> 1) ^ -(zigzag & 1)

@@ -34,7 +34,7 @@ class UnreadableValue(NamedTuple):
 
     Attributes:
         problem: why it cannot be read, in a few words.
-        detail: the place of the problem, or its fix.
+        detail: where the problem is, or how to fix it.
     """
 
     problem: str
@@ -44,12 +44,12 @@ class UnreadableValue(NamedTuple):
 def is_supported_type(arrow_type: Any) -> bool:
     """Return whether a pyarrow type is one of single values that can be converted.
 
-    These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_list`.
+    These are text, bytes, numbers, booleans, times and nulls. For lists, see `is_supported_list`.
     """
     arrow_type = _find_inner_type(arrow_type)
     # pyarrow counts intervals among the temporal types, but they have no single value, so they are excluded.
     return bool(
-        _is_text(arrow_type)
+        _is_text_or_bytes(arrow_type)
         or types.is_integer(arrow_type)
         or types.is_floating(arrow_type)
         or types.is_boolean(arrow_type)
@@ -59,7 +59,7 @@ def is_supported_type(arrow_type: Any) -> bool:
     ) and not types.is_interval(arrow_type)
 
 
-def is_list(arrow_type: Any) -> bool:
+def is_supported_list(arrow_type: Any) -> bool:
     """Return whether values of a pyarrow type are lists of text or numbers."""
     if not (types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)):
         return False
@@ -72,7 +72,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     """Return the values of a column: strings, numbers, booleans, lists, None for null, and `UnreadableValue`.
 
     Args:
-        column: an array of pyarrow of a type for which `is_supported_type` or `is_list` is true, or of chats.
+        column: an array of pyarrow of a type for which `is_supported_type` or `is_supported_list` is true, or of chats.
         as_text: whether dates, times and decimals become strings; otherwise dates, times and whole decimals become numbers.
         replace_invalid: whether bytes that are not UTF-8 become U+FFFD; otherwise their value is `UnreadableValue`.
     """
@@ -81,7 +81,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     arrow_type = column.type
     if types.is_nested(arrow_type):
         return _convert_nested(column, "replace" if replace_invalid else "strict")
-    if _is_text(arrow_type):
+    if _is_text_or_bytes(arrow_type):
         return _decode_texts(column, replace_invalid)
     if types.is_decimal(arrow_type):
         return [_convert_decimal(value, as_text) for value in column.to_pylist()]
@@ -90,7 +90,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
     if types.is_temporal(arrow_type):
         return _format_times(column) if as_text else _count_times(column)
     if types.is_float16(arrow_type):
-        # Of float16, `to_pylist` makes numpy's scalars; of float64, Python's floats.
+        # For float16, `to_pylist` returns scalars of NumPy; for float64, floats of Python.
         column = pyarrow.array(np.asarray(column.to_pylist(), np.float64), mask=np.asarray(column.is_null()))
     return list(column.to_pylist())
 
@@ -103,7 +103,7 @@ def _convert_nested(column: Any, errors: str) -> list[Any]:
         errors: how to decode bytes, "strict" or "replace".
     """
     # Lists of text or numbers have no bytes, and looking for them would take half as long again.
-    has_bytes = not is_list(column.type)
+    has_bytes = not is_supported_list(column.type)
     values: list[Any] = []
     for value in column:
         try:
@@ -134,7 +134,7 @@ def _find_inner_type(arrow_type: Any) -> Any:
             return arrow_type
 
 
-def _is_text(arrow_type: Any) -> bool:
+def _is_text_or_bytes(arrow_type: Any) -> bool:
     """Return whether a type is text or bytes, of varying or fixed length."""
     return bool(
         types.is_string(arrow_type)
@@ -148,7 +148,7 @@ def _is_text(arrow_type: Any) -> bool:
 
 
 def _decode_texts(column: Any, replace_invalid: bool) -> list[Any]:
-    """Return the values of a column of text or bytes as strings, None for null; `convert_column` says what invalid bytes become."""
+    """Return the values of a column of text or bytes as strings, None for null; see `convert_column` for invalid bytes."""
     try:
         values = list(column.to_pylist())
     except UnicodeDecodeError:
@@ -175,7 +175,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
 
 
 def _format_times(column: Any) -> list[Any]:
-    """Return dates and times in ISO 8601, None for null, and `UnreadableValue` for times that ISO 8601 cannot express."""
+    """Return dates and times in ISO 8601, None for null, and `UnreadableValue` for times that pyarrow cannot format."""
     if types.is_timestamp(column.type) and column.type.tz is not None:
         # The count is in UTC; the zone is only for display.
         column = column.cast(pyarrow.timestamp(column.type.unit, "UTC"))
@@ -186,9 +186,9 @@ def _format_times(column: Any) -> list[Any]:
 
 
 def _format_time(text: str) -> str | UnreadableValue:
-    """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if it lies beyond the years of dates.
+    """Return a time that pyarrow has formatted in ISO 8601, or an UnreadableValue if pyarrow could not format it.
 
-    In place of a time beyond them, pyarrow writes `<value out of range: ...>`.
+    In place of a time that is out of its range of years, pyarrow writes `<value out of range: ...>`.
     """
     if text.startswith("<"):
         return UnreadableValue("a time cannot be read", f"{text.strip('<>')}. Store it as a string or number")

@@ -16,9 +16,9 @@ class InputCounts:
     """Counts of inputs that get no record, and notes, of a part of the input or of all of it.
 
     Attributes:
-        ignored_count: number of files that were skipped by their names.
+        ignored_count: number of files that were ignored, mostly because of their names.
         rejected: number of records that were rejected before the plan, by kind.
-        duplicates: by split, (number, bytes) of inputs that were planned and then omitted.
+        duplicates: by split, (number, bytes) of inputs that were listed and then omitted as duplicates.
         notes: notes of the source.
         classes: class names that occur, by split.
     """

@@ -26,13 +26,13 @@ from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# Parts of buckets in a shard: its ends are off by at most half a part, 3 % of the shard.
-_SHARD_BUCKETS = 16
+# Fewest parts of divided buckets in a shard: its ends are off by at most half a part, 3 % of the shard.
+_MIN_SHARD_PARTS = 16
 # Fewest records of a shard that begins inside a bucket: shuffled records are spread evenly in it, so sizes of these shards vary by
 # 6 %.
 _EVEN_RECORDS = 256
-_BUCKETS = 1 << BUCKET_BITS
-# Most shards of a group, and references that a group holds.
+_BUCKET_COUNT = 1 << BUCKET_BITS
+# Most shards of a group, and about the most references of a group of several shards.
 _MAX_GROUP_SHARDS = 64
 _MAX_GROUP_REFERENCES = 1 << 16
 
@@ -58,6 +58,7 @@ class SplitPlan:
 
     @functools.cached_property
     def _starts(self) -> Positions:
+        """`starts` as an array, uint64 [shards - 1]."""
         return np.array(self.starts, np.uint64)
 
     @property
@@ -161,7 +162,7 @@ def make_plan(
         count = options.num_shards or _choose_shard_count(size, options)
         starts = buckets.starts
         # Shards of fewer than 4 buckets would differ too much in size.
-        if options.shuffle and count * 4 > _BUCKETS:
+        if options.shuffle and count * 4 > _BUCKET_COUNT:
             starts, sizes = _divide_buckets(buckets, sizes, split, count)
         first_buckets = cut_buckets(sizes, count)
         _check_count(split, record_count, len(first_buckets) + 1, options)
@@ -213,13 +214,14 @@ def _divide_buckets(
         UsageError: shards would have so few records that one could be empty.
     """
     # Each bucket is divided into 2**bits parts.
-    bits = ((count * _SHARD_BUCKETS - 1) >> BUCKET_BITS).bit_length()
-    # Records if all buckets had as few as the emptiest; a bucket without records is not listed.
-    lowest_record_count = int(buckets.record_counts.min()) * _BUCKETS if len(buckets.starts) == _BUCKETS else 0
+    bits = ((count * _MIN_SHARD_PARTS - 1) >> BUCKET_BITS).bit_length()
+    # Number of records if all buckets had as few as the emptiest, which has none if it is not listed.
+    has_all_buckets = len(buckets.starts) == _BUCKET_COUNT
+    lowest_record_count = int(buckets.record_counts.min()) * _BUCKET_COUNT if has_all_buckets else 0
     if lowest_record_count < count * _EVEN_RECORDS:
         raise UsageError(
             f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.record_counts.sum()), 'record')} (expected"
-            f" {count_text(_BUCKETS // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
+            f" {count_text(_BUCKET_COUNT // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
             " --shard-size."
         )
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
@@ -260,11 +262,13 @@ def cut_buckets(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp
     count = min(count, len(sizes))
     ends = np.cumsum(sizes)
     run_numbers = np.arange(1, count)
+    # The byte at which each run but the first would begin if all runs had equal bytes.
     targets = run_numbers * (int(ends[-1]) / count)
-    # The bucket that contains each target; a run begins with it or with the next one, whichever is nearer.
+    # The bucket that contains each target; a run begins with it or with the next one, whichever begins nearer to the target.
     target_buckets = np.searchsorted(ends, targets)
-    begins = np.where(target_buckets > 0, ends[target_buckets - 1], 0)
-    firsts = target_buckets + (ends[target_buckets] - targets < targets - begins)
+    starts = np.where(target_buckets > 0, ends[target_buckets - 1], 0)
+    is_next_nearer = ends[target_buckets] - targets < targets - starts
+    first_buckets = target_buckets + is_next_nearer
     # Moved so that every run has a bucket: they ascend by at least one, and leave a bucket for each later run.
-    firsts = np.maximum.accumulate(np.maximum(firsts, 1) - run_numbers) + run_numbers
-    return np.minimum(firsts, len(sizes) - count + run_numbers)
+    first_buckets = np.maximum.accumulate(np.maximum(first_buckets, 1) - run_numbers) + run_numbers
+    return np.minimum(first_buckets, len(sizes) - count + run_numbers)

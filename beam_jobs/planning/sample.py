@@ -22,8 +22,8 @@ class Sample:
         self._candidates: dict[str, list[tuple[int, Reference]]] = {}
 
     @property
-    def splits(self) -> dict[str, list[Reference]]:
-        """By split, at most 200 references, in the order of their digests."""
+    def references_by_split(self) -> dict[str, list[Reference]]:
+        """At most 200 references of each split, in the order of their digests."""
         return {
             split: [reference for _, reference in _select_smallest(candidates)]
             for split, candidates in self._candidates.items()

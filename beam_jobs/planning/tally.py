@@ -29,7 +29,7 @@ _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
 # Without a shuffle, each record of a pack of fewer than 256 has a bucket; larger packs have up to 16 neighbours in a bucket.
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
 _RUN_BYTES_SHIFT = 20
-# Buckets that are collected before they are added up.
+# Number of buckets that are collected before they are added up.
 _MAX_PENDING = 1 << 18
 _HASH_MASK = (1 << HASH_BITS) - 1
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
@@ -85,13 +85,13 @@ class TallyPart:
     """Sums for one pack of references, small enough to pass on to another worker.
 
     Attributes:
-        splits: buckets by split; the same bucket may occur several times.
+        buckets_by_split: buckets of each split; the same bucket may occur several times.
         bytes: total bytes of the records in the input.
         fingerprint: sums of the two halves of all keys' digests, each digest multiplied by an odd number from its record's size,
             modulo 2**64.
     """
 
-    splits: dict[str, Buckets]
+    buckets_by_split: dict[str, Buckets]
     bytes: int
     fingerprint: tuple[int, int]
 
@@ -111,13 +111,15 @@ class TallyPart:
         make_buckets = _make_equal_buckets if is_shuffled else _make_run_buckets
         if text_bytes is None:
             text_bytes = np.zeros(len(pack.keys), np.int64)
-        splits = {}
+        buckets_by_split = {}
         for split, rows in pack.rows_by_split():
-            splits[split] = make_buckets(pack.positions[rows], pack.sizes[rows].astype(np.int64), text_bytes[rows])
+            buckets_by_split[split] = make_buckets(
+                pack.positions[rows], pack.sizes[rows].astype(np.int64), text_bytes[rows]
+            )
         # The fingerprint must also change with a size. Odd factors, which have inverses modulo 2**64, keep digests distinct.
         odd_factors = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
         high, low = (digests * odd_factors[:, None]).sum(axis=0, dtype=np.uint64).tolist()
-        return cls(splits, int(pack.sizes.sum(dtype=np.int64)), (high, low))
+        return cls(buckets_by_split, int(pack.sizes.sum(dtype=np.int64)), (high, low))
 
 
 class Tally:
@@ -152,7 +154,7 @@ class Tally:
 
     def add(self, part: TallyPart) -> None:
         """Add a part."""
-        for split, buckets in part.splits.items():
+        for split, buckets in part.buckets_by_split.items():
             self._add(split, [buckets])
         self._add_sums(part.bytes, part.fingerprint)
 
@@ -201,9 +203,10 @@ def _make_equal_buckets(
 
 
 def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text_bytes: npt.NDArray[np.int64]) -> Buckets:
-    """Return a bucket for each run of up to 16 neighbouring records, about 1 MB at most; with fewer than 256 records, for each."""
+    """Return a bucket for each run of up to 16 neighbours and about 1 MB, or for each record if there are fewer than 256."""
     run_length = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
-    runs, megabytes = np.arange(len(sizes)) // run_length, np.cumsum(sizes) >> _RUN_BYTES_SHIFT
+    runs = np.arange(len(sizes)) // run_length
+    megabytes = np.cumsum(sizes) >> _RUN_BYTES_SHIFT
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
     firsts = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
     counts = np.diff(firsts, append=len(sizes))

@@ -42,6 +42,7 @@ _LIKE_A_SPLIT = re.compile(r"(train(ing)?|val(id(ation)?)?|dev|test(ing)?)([^a-z
 # Classes look like captions if they are more than half as many as the records, and there are this many records, or blanks in at
 # least half of the classes.
 _MANY_SAMPLES = 100
+# One fewer than notes keep, so that it is known whether there are more.
 _MAX_SHOWN = notes.MAX_EXAMPLES - 1
 
 
@@ -85,8 +86,8 @@ def list_warnings(
         facts: facts about the input.
         counts: counts of the listing.
         record_counts: number of records by split.
-        known_names: classes of the dataset that an append adds to, whose records may be of other splits and classes; None if this
-            is not an append.
+        known_names: classes of the dataset that an append adds to, whose records may have other splits and classes; None if
+            this is not an append.
     """
     lines = _describe_notes(counts.notes)
     lines |= _warn_of_captions(counts, sum(record_counts.values()))
@@ -151,7 +152,8 @@ def _describe_notes(source_notes: notes.Notes) -> dict[str, str]:
 
 def _warn_of_captions(counts: InputCounts, record_count: int) -> dict[str, str]:
     """Return a warning if the texts of samples look like captions instead of classes; otherwise an empty dict."""
-    sample_count, names = counts.notes.count(notes.TEXT_CLASSES), set[str]().union(*counts.classes.values())
+    sample_count = counts.notes.count(notes.TEXT_CLASSES)
+    names = set[str]().union(*counts.classes.values())
     # Captions hardly repeat: there are more than half as many of them as records.
     if not sample_count or 2 * len(names) <= record_count:
         return {}
@@ -184,8 +186,8 @@ def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dic
 def _show_distinct(name: str) -> str:
     """Return a name as a string that differs visibly for similar names.
 
-    A name with repeated or outer blanks has all its blanks escaped, since wrapping drops blanks at the ends of lines. It is shown
-    in ASCII, and so is a name with letters that have several forms in Unicode.
+    A name with repeated or outer blanks is shown in ASCII with all its blanks escaped, since wrapping drops blanks at the ends of
+    lines. A name with letters that have several forms in Unicode is shown in ASCII, too.
     """
     if name.split(" ") != name.split():
         return ascii(name).replace(" ", r"\x20")
@@ -201,18 +203,19 @@ def _warn_of_folders(facts: InputFacts, class_names: Collection[str]) -> dict[st
     """
     if not facts.has_folder_classes or not class_names:
         return {}
-    lines, ordered_names = {}, sorted(class_names)
+    lines = {}
+    ordered_names = sorted(class_names)
     file_folders = [name for name in ordered_names if name.lower() in _KINDS_OF_FILES]
     # One of many classes may be called "mask" or "label"; several classes of these names, or no other class, are suspicious.
     if len(file_folders) > 1 or file_folders == ordered_names:
         lines["folders_of_files"] = (
-            f"{_describe_folders(file_folders)} taken for {_pluralize(file_folders)}; if that is wrong, pass --input"
+            f"{_describe_folders(file_folders)} taken for {_pluralize_class(file_folders)}; if that is wrong, pass --input"
             f" DIR/{file_folders[0]} --unlabelled"
         )
     split_folders = [name for name in ordered_names if _LIKE_A_SPLIT.fullmatch(name)]
     if len(split_folders) > 1:
         lines["folders_like_splits"] = (
-            f"{_describe_folders(split_folders)} taken for {_pluralize(split_folders)}; if they are splits, name them train,"
+            f"{_describe_folders(split_folders)} taken for {_pluralize_class(split_folders)}; if they are splits, name them train,"
             f" validation and test, or pass --input DIR/{split_folders[-1]}"
         )
     if all(map(is_integer_label, ordered_names)) and not facts.has_fixed_labels:
@@ -227,10 +230,13 @@ def _warn_of_folders(facts: InputFacts, class_names: Collection[str]) -> dict[st
 
 
 def _describe_folders(names: Sequence[str]) -> str:
-    return f"the folder{'s' * (len(names) > 1)} {_join_names(names)} {'were' if len(names) > 1 else 'was'}"
+    """Return the beginning of a sentence about folders, such as "the folders a, b were"."""
+    noun, verb = ("folders", "were") if len(names) > 1 else ("folder", "was")
+    return f"the {noun} {_join_names(names)} {verb}"
 
 
-def _pluralize(names: Sequence[str]) -> str:
+def _pluralize_class(names: Sequence[str]) -> str:
+    """Return "a class" for one name, "classes" for several."""
     return "classes" if len(names) > 1 else "a class"
 
 

@@ -30,7 +30,7 @@ class Labels:
     """The classes of a dataset.
 
     Attributes:
-        names: class names; the label of a class is its place here, counted from 0.
+        names: class names; the label of a class is its index here.
     """
 
     names: tuple[str, ...]
@@ -41,25 +41,25 @@ class Labels:
                 raise SourceError(f"class name {name!r}: {NO_CLASS_NAME}. Rename it.")
 
     @functools.cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _labels_by_name(self) -> dict[str, int]:
         return {name: label for label, name in enumerate(self.names)}
 
-    def find_number(self, name: str) -> int:
+    def find_label(self, name: str) -> int:
         """Return the label of a class, counted from 0; ValueError for an unknown class."""
-        number = self._numbers.get(name)
-        if number is None:
+        label = self._labels_by_name.get(name)
+        if label is None:
             raise ValueError(f"unknown label: {name!r}; {len(self.names)} are known")
-        return number
+        return label
 
     def find(self, name_or_label: str) -> int:
-        """Return the label of a class that is written by its name or, if no class has that name, by its label.
+        """Return the label of a class from its name or, if no class has that name, from its label.
 
         Raises:
             ValueError: the class is unknown.
         """
-        if name_or_label in self._numbers or not is_integer_label(name_or_label):
-            return self.find_number(name_or_label)
-        return int(name_or_label) if is_below(name_or_label, len(self.names)) else self.find_number(name_or_label)
+        if name_or_label in self._labels_by_name or not is_integer_label(name_or_label):
+            return self.find_label(name_or_label)
+        return int(name_or_label) if is_below(name_or_label, len(self.names)) else self.find_label(name_or_label)
 
 
 NO_LABELS = Labels(())

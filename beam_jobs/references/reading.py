@@ -97,8 +97,8 @@ def _check_whole_file(reference: Reference, data: bytes) -> bytes:
 def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:
     """Yield each reference, in order, with its bytes or the BadRecordError of `read_reference`.
 
-    If the first reference points to an object store, `RequestLimits.read_threads` are read at the same time, and at most 64 MiB
-    ahead, or one larger file.
+    If the first reference points to an object store, up to `RequestLimits.read_threads` references are read at the same time, and
+    at most 64 MiB, or one larger reference, are read ahead.
     """
     remaining = iter(references)
     first_reference = next(remaining, None)

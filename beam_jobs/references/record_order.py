@@ -49,8 +49,8 @@ class RecordOrder:
             start = (unit_index << _UNIT_SHIFT) + first
             return np.arange(start, start + len(digests), dtype=np.uint64)
         # Products and sums of uint64 arrays are taken modulo 2**64.
-        mixed: Positions = digests + np.uint64((self.seed + 1) * _GOLDEN & 2**64 - 1)
-        mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(_FIRST_FACTOR)
-        mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(_SECOND_FACTOR)
-        mixed = mixed ^ mixed >> np.uint64(31)
+        mixed: Positions = digests + np.uint64(((self.seed + 1) * _GOLDEN) % 2**64)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_FIRST_FACTOR)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(_SECOND_FACTOR)
+        mixed = mixed ^ (mixed >> np.uint64(31))
         return mixed

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from beam_jobs.references.payload import SELF_DESCRIBING, Payload
 
+# Offset of a reference to a whole file.
 WHOLE_FILE = -1
+# Bits of a half of a digest, and of a position in the order of records.
 HASH_BITS = 64
 DIGEST_BYTES = 16
 # uint64 [n, 2]: the high and the low half of each digest.

@@ -19,8 +19,8 @@ class Repeat(NamedTuple):
     """Two rows with the same key. As tuples, repeats are in the order of their later rows.
 
     Attributes:
-        list_index, line: the list of the later row, by index, and the row's line.
-        first_list_index, first_line: the list and the line of the first row with the key.
+        list_index, line: index of the list of the later row, and the row's line there.
+        first_list_index, first_line: index of the list of the first row with the key, and the row's line there.
         high, low: halves of the key's digest.
     """
 
@@ -42,7 +42,10 @@ def make_key_rows(keys: Sequence[str], lines: Sequence[int], list_index: int) ->
     """
     rows = np.empty(len(keys), _ROW)
     digests = key_digests(keys)
-    rows["high"], rows["low"], rows["list"], rows["line"] = digests[:, 0], digests[:, 1], list_index, lines
+    rows["high"] = digests[:, 0]
+    rows["low"] = digests[:, 1]
+    rows["list"] = list_index
+    rows["line"] = lines
     return rows
 
 
@@ -59,7 +62,7 @@ def group_key_rows(rows: KeyRows) -> list[tuple[int, bytes]]:
 
 
 def find_first_repeat(parts: Iterable[bytes]) -> Repeat | None:
-    """Return the first row, by list and line, whose key an earlier row has; None if all keys differ.
+    """Return the first row, by list and line, whose key an earlier row has, with that row; None if all keys differ.
 
     Args:
         parts: the bytes of `KeyRows`.

@@ -58,7 +58,7 @@ def translate_failure(runner: str, error: Exception, *, is_in_process: bool, job
     # Some engines escape the line ends of a traceback.
     text = _GO_STACK.sub("", str(error).replace("\\n", "\n"))
     if problem := describe_machine_error(error) or describe_machine_error_text(text):
-        return TpudataError(f"{f'{job}: ' if job else ''}{problem}{f' {_RESUME_HINT}.' if job else ''}")
+        return TpudataError(f"{job}: {problem} {_RESUME_HINT}." if job else problem)
     if _NO_DOCKER.search(text):
         return TpudataError(
             f"--runner={runner} runs its workers in docker, which did not start one here. Try `docker info`; or pass"

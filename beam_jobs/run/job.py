@@ -5,7 +5,7 @@ Its identity is a flat mapping of strings, which the claim on its output holds:
     runner, id      the class of its runner, and the engine's name for it
     where           a page of the engine, or the address of its job server, or the runner
     endpoint        address of the engine
-    project, region of Dataflow's
+    project, region only of a job on Dataflow
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
         TpudataError: the server did not answer within `--job_server_timeout`.
     """
     portable = options.view_as(PortableOptions)
-    endpoint, seconds = portable.job_endpoint, float(portable.job_server_timeout or _WAIT_SECONDS)
+    endpoint = portable.job_endpoint
+    seconds = float(portable.job_server_timeout or _WAIT_SECONDS)
     # Dataflow ignores the endpoint.
     if not endpoint or endpoint == EMBEDDED or runner_name(options) == _DATAFLOW:
         return

@@ -76,7 +76,7 @@ class JobRun:
 
         Raises:
             TpudataError: a step raised it, and Beam's wrapping is removed; or the runner could not run the pipeline.
-            KeyboardInterrupt: Ctrl-C or SIGTERM came. The job was cancelled if its engine can do that.
+            KeyboardInterrupt: Ctrl-C was pressed, or SIGTERM received. The job was cancelled if its engine can do that.
         """
         runner = type(pipeline.runner).__name__
         start_prism(pipeline.options)

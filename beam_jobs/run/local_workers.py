@@ -91,7 +91,8 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
         super().__init__(state, provision_info, grpc_server)
         self._lifeline_descriptor = int(payload)
         self._is_stopping, self._is_connected = threading.Event(), threading.Event()
-        # A stream that breaks off is reported by `_watch`, and not by a traceback of the thread that reads it.
+        # Beam calls `set_input` and `set_inputs` with the streams of a worker that connects. A stream that breaks off is reported
+        # by `_watch`, and not by a traceback of the thread that reads it.
         set_input, set_inputs = self.control_conn.set_input, self.data_conn.set_inputs
 
         def connect(stream: Iterable[Any]) -> None:
@@ -147,5 +148,6 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
 
 
 def _read_until_broken(stream: Iterable[Any]) -> Iterator[Any]:
+    """Yield the messages of a stream; end without an error if the stream breaks off."""
     with contextlib.suppress(grpc.RpcError):
         yield from stream

@@ -49,7 +49,8 @@ def start_prism(options: PipelineOptions) -> None:
         UsageError: `--prism_location` is not a program, or Prism is not installed and cannot be built here.
         TpudataError: the server does not start.
     """
-    portable, location = options.view_as(PortableOptions), options.view_as(PrismRunnerOptions).prism_location
+    portable = options.view_as(PortableOptions)
+    location = options.view_as(PrismRunnerOptions).prism_location
     if options.view_as(StandardOptions).runner != PRISM or portable.job_endpoint or _is_handled_by_beam(location):
         return
     binary = find_prism(location)
@@ -174,6 +175,7 @@ def _is_handled_by_beam(location: str | None) -> bool:
 
 
 def _find_last_line(text: str) -> str:
+    """Return the last line of the output of a program, or words for none."""
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else "without a message"
 

@@ -51,7 +51,7 @@ class ProgressReport:
         self._flush_time = self._listed_flush_time = 0.0
 
     def set_total(self, record_count: int, size: int) -> None:
-        """Report the planned numbers of records and bytes."""
+        """Report the planned number of records, and their size in bytes."""
         self._write(_TOTAL, record_count, size)
 
     def add_listed(self, input_count: int, size: int) -> None:

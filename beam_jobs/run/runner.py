@@ -126,7 +126,7 @@ def copy_pipeline_options(pipeline: Any) -> PipelineOptions:
 
 
 def _set_runner(options: PipelineOptions, workers: int) -> None:
-    """Complete the name of the runner in options, by default the local one, and set its number of worker processes.
+    """Complete the name of the runner in options, by default the local one, and set its number of workers if there are several.
 
     Raises:
         UsageError: several workers are requested of a runner that is not local.
@@ -267,7 +267,7 @@ def quiet_beam() -> Iterator[None]:
     if not owns_process():
         yield
         return
-    # Beam also logs by functions of `logging`, and so to the root logger.
+    # Beam also calls the functions of `logging`, which log to the root logger.
     loggers = [logging.getLogger(name) for name in ("apache_beam.runners", "root")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

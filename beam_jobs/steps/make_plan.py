@@ -26,7 +26,7 @@ from beam_jobs.steps.listing.list_units import enumerate_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
 
-# Function of a sample of references that returns the bytes of their content in a shard for each byte of it in the input.
+# Function from a sample of references to the estimated ratio of the bytes of their content in a shard to those in the input.
 Estimate = Callable[[Iterable[Reference]], float]
 
 
@@ -50,7 +50,7 @@ def plan_here(
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is appended to, or None.
         facts: facts about the input that are known before it is listed.
-        progress: gets the inputs that are listed.
+        progress: gets the counts of listed inputs.
 
     Raises:
         BadRecordError: a record is bad, and bad records are not skipped.
@@ -62,18 +62,18 @@ def plan_here(
     source = source.noting(counts.notes.add)
 
     # Only sources of other packages need checks, and none of them is a PackSource.
-    is_checked = not isinstance(source, PackSource)
+    needs_checks = not isinstance(source, PackSource)
 
-    def sample_contents(references: Iterable[Reference]) -> Iterator[Reference]:
-        # References to records of a compressed stream hold their bytes, which are dropped except in the sample.
+    def add_to_sample(references: Iterable[Reference]) -> Iterator[Reference]:
+        """Add references to the sample, and yield them without the bytes that a reference to a compressed stream holds."""
         for reference in references:
             sample.add([reference])
             yield reference._replace(data=b"") if reference.data else reference
 
     # The empty lists take the paths of ignored files, which do not matter to the plan.
     for unit_index, unit in enumerate_units(source, []):
-        listed = sample_contents(
-            list_references(source, unit, [], reject) if is_checked else source.references(unit, [], reject)
+        listed = add_to_sample(
+            list_references(source, unit, [], reject) if needs_checks else source.references(unit, [], reject)
         )
         for pack, digests in pack_references(listed, options.order, unit_index):
             tally.add(TallyPart.from_pack(pack, digests, is_shuffled=options.shuffle, text_bytes=text_bytes(pack)))
@@ -90,20 +90,20 @@ def plan_tally(
     overhead: int,
     base: Base | None,
     progress: ProgressReport,
-    inputs: InputCounts,
+    counts: InputCounts,
     facts: InputFacts,
 ) -> Plan:
     """Return the plan for the counts of a run, and report its totals.
 
     Args:
-        begin: the one element that starts the step; the counts are side inputs.
+        begin: the one element that starts the step; `tally`, `ratios` and `counts` are side inputs.
         tally: sizes of the listed inputs.
         ratios: by split, the estimated ratio of the bytes of content in a shard to those in the input.
         options: options for the size and number of shards.
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is appended to, or None.
         progress: gets the totals.
-        inputs: counts of classes, duplicates and rejected inputs.
+        counts: counts of classes, duplicates and rejected inputs.
         facts: facts about the input that are known before it is listed.
 
     Raises:
@@ -118,7 +118,7 @@ def plan_tally(
             f"{options.input}: all that is in it was rejected. It is listed in {options.output}/{REJECTS_FOLDER}/. Fix it, and run"
             " again with --resume."
         )
-    plan = _plan_with_warnings(tally, ratios, options, overhead, base, inputs, facts)
+    plan = _plan_with_warnings(tally, ratios, options, overhead, base, counts, facts)
     reject_strays(options.output, plan.shard_names() if base is None else base.list_shard_names(plan))
     progress.set_total(plan.input_count, plan.bytes)
     return plan
@@ -126,7 +126,7 @@ def plan_tally(
 
 def estimate_splits(sample: Sample, estimate: Estimate) -> dict[str, float]:
     """Return the estimated ratio of each split, from its sample; see `Estimate`."""
-    return {split: estimate(references) for split, references in sorted(sample.splits.items())}
+    return {split: estimate(references) for split, references in sorted(sample.references_by_split.items())}
 
 
 def _plan_with_warnings(
@@ -135,7 +135,7 @@ def _plan_with_warnings(
     options: ConvertOptions,
     overhead: int,
     base: Base | None,
-    inputs: InputCounts,
+    counts: InputCounts,
     facts: InputFacts,
 ) -> Plan:
     """Return the plan of a conversion or an append, with the suffix of its shards and its warnings.
@@ -146,7 +146,7 @@ def _plan_with_warnings(
         options: options for the size and number of shards.
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is appended to, or None.
-        inputs: counts of classes, duplicates and rejected inputs.
+        counts: counts of classes, duplicates and rejected inputs.
         facts: facts about the input that are known before it is listed.
 
     Raises:
@@ -156,9 +156,9 @@ def _plan_with_warnings(
     if base is not None:
         plan = plan_append(tally, ratios, options, overhead)
     else:
-        plan = make_plan(tally, ratios, options, overhead, inputs.duplicates)
+        plan = make_plan(tally, ratios, options, overhead, counts.duplicates)
         # An append has the classes of its dataset.
-        if facts.needs_classes and not facts.classes and not any(inputs.classes.values()):
+        if facts.needs_classes and not facts.classes and not any(counts.classes.values()):
             raise SourceError(
                 f"{options.input}: no record has a class, and its source `has_classes` (expected one at least). Check the input, or"
                 " change the source."
@@ -168,7 +168,7 @@ def _plan_with_warnings(
     return dataclasses.replace(
         plan,
         suffix=choose_suffix(options, None if base is None else base.manifest),
-        warnings=list_warnings(facts, inputs, record_counts, base_labels),
+        warnings=list_warnings(facts, counts, record_counts, base_labels),
     )
 
 

@@ -16,7 +16,7 @@ from tpudata.tokenizers import CharacterSet
 
 
 class CollectCharacters(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references to documents into one string: all their characters, in the order of code points.
+    """Transform from packs of references to documents to one string: all their characters, in the order of code points.
 
     Documents that cannot be read are skipped: the step that converts them reports them.
 
@@ -39,10 +39,10 @@ class CollectCharacters(beam.PTransform):  # type: ignore[misc]
         )
 
 
-def _collect_characters(pack: bytes, options: TextOptions) -> str:
-    """Return the characters of a pack's documents, each once."""
+def _collect_characters(data: bytes, options: TextOptions) -> str:
+    """Return the characters of the documents in a serialized pack, each once."""
     characters = CharacterSet()
-    for texts in read_texts(read_packs([Pack.from_bytes(pack)]), options):
+    for texts in read_texts(read_packs([Pack.from_bytes(data)]), options):
         # None for a document that cannot be read.
         for text in texts or ():
             characters.add(text)
@@ -50,4 +50,5 @@ def _collect_characters(pack: bytes, options: TextOptions) -> str:
 
 
 def _merge_characters(parts: Iterable[str]) -> str:
+    """Return the characters of all strings, each once, in the order of code points."""
     return "".join(sorted(set().union(*parts)))

@@ -20,7 +20,7 @@ from tpudata.format import Manifest
 
 
 class WriteDataset(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references into a dataset; the result is its manifest, which exists once the dataset is complete.
+    """Transform from packs of references to a dataset; the result is its manifest, which exists once the dataset is complete.
 
     Args:
         spec: the dataset to write.

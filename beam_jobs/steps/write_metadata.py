@@ -37,7 +37,7 @@ class _Totals(NamedTuple):
         summary: the converter's summary of all records.
         shards: shards of each split, in the order of their names.
         decoded_bytes: bytes of each split's records as tensors.
-        rejected: number of rejected inputs by kind.
+        rejected: number of rejected inputs by kind, including those that the listing rejected.
         converted: number of inputs stored in another encoding, by reason.
         files: the shards and their other files.
     """
@@ -73,7 +73,7 @@ class WriteMetadata(LimitedStep):
         results: Iterable[tuple[Any, ...]],
         plan: Plan,
         context: ShardContext,
-        inputs: InputCounts,
+        input_counts: InputCounts,
     ) -> Iterator[Manifest]:
         """Write the metadata of one dataset, and yield its manifest.
 
@@ -82,7 +82,7 @@ class WriteMetadata(LimitedStep):
             results: the ShardResult of every shard, as a tuple.
             plan: plan of the shards.
             context: facts about all inputs, as the converter got them.
-            inputs: counts of inputs that are in no shard: ignored, rejected by the listing, or duplicates.
+            input_counts: counts of inputs that are in no shard: ignored, rejected by the listing, or duplicates.
 
         Raises:
             SourceError: there is no record, or too many inputs were rejected.
@@ -90,8 +90,8 @@ class WriteMetadata(LimitedStep):
         """
         del begin
         converter = self._spec.converter.apply_context(context)
-        totals = _add_up(results, converter, plan, inputs)
-        self._check_rejected(totals.rejected, plan.input_count + sum(inputs.rejected.values()))
+        totals = _add_up(results, converter, plan, input_counts)
+        self._check_rejected(totals.rejected, plan.input_count + sum(input_counts.rejected.values()))
         labels = context.labels
         if not any(totals.shards.values()):
             if self._base is None:
@@ -111,7 +111,9 @@ class WriteMetadata(LimitedStep):
                 if shards
             },
             features=converter.features(totals.summary, labels),
-            source=Source(self._options.input, plan.input_count, plan.bytes, plan.fingerprint, inputs.ignored_count),
+            source=Source(
+                self._options.input, plan.input_count, plan.bytes, plan.fingerprint, input_counts.ignored_count
+            ),
             created_by=f"tpudata {__version__}",
             labels=None if class_names is None else len(class_names),
             rejected=dict(sorted(totals.rejected.items())),
@@ -119,7 +121,7 @@ class WriteMetadata(LimitedStep):
             rejects=list_listing_rejects(self._options.output),
             keys=self._spec.stores_keys,
             converted=dict(sorted(totals.converted.items())),
-            counts=_count_inputs(converter, totals, inputs),
+            counts=_count_inputs(converter, totals, input_counts),
             dali_index=self._options.dali_index,
             maxima=dict(sorted(converter.maxima(totals.summary).items())),
             warnings={**plan.warnings, **converter.warnings(totals.summary)},
@@ -156,14 +158,15 @@ class WriteMetadata(LimitedStep):
         Raises:
             OutputError: another run has claimed the folder or written to it.
         """
-        output, written_files = self._options.output, list(shard_files)
+        output = self._options.output
+        written_files = list(shard_files)
         if self._base is None:
             reject_another_run(output, manifest)
         else:
             self._reject_another_append(self._base.manifest, manifest)
         written_files += self._write_files(converter.files(context))
         if self._base is not None:
-            # Also compared with the folder before the manifest lists them together with the new shards.
+            # `write_metadata` compares all written files with the folder; the manifest also lists the shards of the base.
             base_shards = (shard for split in self._base.manifest.splits.values() for shard in split.shards)
             written_files += (WrittenFile(shard.name, shard.bytes, shard.crc32c) for shard in base_shards)
         check_claim(output, self._claim)
@@ -189,7 +192,7 @@ class WriteMetadata(LimitedStep):
             drop_claim(self._options.output, self._claim)
 
     def _write_files(self, files: Mapping[str, bytes]) -> list[WrittenFile]:
-        """Write files, given by name, into the output; return them as written."""
+        """Write files into the output, and return them as written; `files` has the content of each by name."""
         storage = storage_for(self._options.output)
         for name, data in files.items():
             with storage.create(storage.join(self._options.output, name)) as file:
@@ -211,7 +214,8 @@ class WriteMetadata(LimitedStep):
 
     def _check_rejected(self, rejected: Counter[str], input_count: int) -> None:
         """Raise SourceError if more of the inputs were rejected than allowed, or all inputs of a new dataset."""
-        options, rejected_count = self._options, rejected.total()
+        options = self._options
+        rejected_count = rejected.total()
         kinds = ", ".join(f"{number} {kind}" for kind, number in rejected.most_common(3))
         listing_hint = f"They are listed in {options.output}/{REJECTS_FOLDER}/."
         flag = "--append" if options.append else "--resume"
@@ -227,13 +231,13 @@ class WriteMetadata(LimitedStep):
             )
 
 
-def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan, inputs: InputCounts) -> _Totals:
-    """Add up the ShardResults of all shards, in the order of the shards' names."""
+def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan, input_counts: InputCounts) -> _Totals:
+    """Add up the ShardResults of all shards, in the order of the shards' names, and the inputs that the listing rejected."""
     totals = _Totals(
         summary=converter.new_summary(),
         shards={name: [] for name in plan.splits},
         decoded_bytes=dict.fromkeys(plan.splits, 0),
-        rejected=Counter(inputs.rejected),
+        rejected=Counter(input_counts.rejected),
         converted=Counter(converter.count_converted()),
         files=[],
     )
@@ -250,7 +254,7 @@ def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan
     return totals
 
 
-def _count_inputs(converter: Converter, totals: _Totals, inputs: InputCounts) -> dict[str, int]:
+def _count_inputs(converter: Converter, totals: _Totals, input_counts: InputCounts) -> dict[str, int]:
     """Return the converter's counts for the manifest, and the number of duplicates if there are any."""
-    duplicate_count = sum(count for count, _ in inputs.duplicates.values())
+    duplicate_count = sum(count for count, _ in input_counts.duplicates.values())
     return {**converter.counts(totals.summary), **({"duplicates": duplicate_count} if duplicate_count else {})}

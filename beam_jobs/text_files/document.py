@@ -78,4 +78,8 @@ class DocumentBlock(NamedTuple):
         if self.own_keys is not None:
             return self.own_keys
         name = strip_compression(self.file.name)
-        return PackedKeys([name], None) if self.is_whole_file else PackedKeys([f"{name}:"], narrow(self.spans.offsets))
+        return (
+            PackedKeys([name], numbers=None)
+            if self.is_whole_file
+            else PackedKeys([f"{name}:"], narrow(self.spans.offsets))
+        )

@@ -53,7 +53,9 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
             yield TextPart(file, form=None, start=0, stop=file.size)
             continue
         if groups is not None:
-            yield from (TextPart(file, form, start, stop) for start, stop in _cut_runs(groups.sizes, range_bytes))
+            yield from (
+                TextPart(file, form, start, stop) for start, stop in _find_group_runs(groups.sizes, range_bytes)
+            )
         elif form.has_ranges:
             # As few ranges as the target size allows, of equal size.
             count = -(-file.size // range_bytes)
@@ -73,8 +75,8 @@ def document_blocks(
         options: options of the form.
         reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
             returns, the listing continues.
-        note: called with the kind of a note and an example: a column that no field names or, if the form is `auto`, the
-            file, which has rows or lines by the kind.
+        note: called with the kind of a note and an example: COLUMNS and a column that no field names or, if the form is `auto`,
+            FOUND_ROWS or FOUND_LINES and the file.
         rejects_damage: whether a damaged compressed file, Parquet file or row group is rejected instead of raising. Each is then
             read to its end before its documents are yielded, since documents before the damage may also be wrong.
 
@@ -102,8 +104,9 @@ def document_blocks(
             raise
         reject(BadRecordError(error.path, f"{error.reason}; none of its documents is stored", error.offset))
         return
-    text_format, row_form = TEXT_FORMATS[form.kind], _make_row_form(form)
-    is_read_in_place = text_format.has_bytes and not form.compression
+    text_format = TEXT_FORMATS[form.kind]
+    row_form = _make_row_form(form)
+    is_addressed = text_format.has_bytes and not form.compression
     if options.form == AUTO:
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
@@ -113,7 +116,7 @@ def document_blocks(
             # Only the first row's columns are noted: reading the keys of each row would take as long as converting it. The columns
             # of Parquet are in its footer, see `_read_rows`.
             _note_columns(_read_first_keys(spans), options, note)
-        block = _reject_large(DocumentBlock(file, row_form, spans, is_read_in_place), form, options, reject)
+        block = _reject_large(DocumentBlock(file, row_form, spans, is_addressed), form, options, reject)
         if len(block.spans.sizes):
             yield block
 
@@ -185,7 +188,8 @@ def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, re
         options: options with the size limit of a document, `document_bytes`.
         reject: called with the error of a document that is too large.
     """
-    path, is_allowed = block.file.path, block.spans.sizes <= options.document_bytes
+    path = block.file.path
+    is_allowed = block.spans.sizes <= options.document_bytes
     if is_allowed.all():
         return block
     # The offset of a row in Parquet or SQuAD is its number.
@@ -215,18 +219,19 @@ def _drop_header(blocks: Iterator[SpanBlock], delimiter: str) -> Iterator[SpanBl
     for block in blocks:
         rows = zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
         data = (block.data[start : start + size] for start, size in rows)
-        # A row that is too large has no data.
-        header = next((index for index, row in enumerate(data) if not row or has_text(row, delimiter)), None)
-        if header is not None:
-            if header + 1 < len(block.sizes):
-                yield block.take(slice(header + 1, None))
+        # A row without data is too large; it counts as text.
+        header_index = next((index for index, row in enumerate(data) if not row or has_text(row, delimiter)), None)
+        if header_index is not None:
+            if header_index + 1 < len(block.sizes):
+                yield block.take(slice(header_index + 1, None))
             break
     yield from blocks
 
 
 def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
     """Yield the spans of a part: of a range of the file if the format can be read in ranges, otherwise of the file."""
-    path, text_format = part.file.path, TEXT_FORMATS[form.kind]
+    path = part.file.path
+    text_format = TEXT_FORMATS[form.kind]
     if text_format.is_lines:
         delimiter = form.delimiter.encode()
         if not form.compression:
@@ -301,10 +306,11 @@ def _read_rows(
 
 
 def _reject_row(file: TextFile, reject: Reject, row: int, reason: str) -> None:
+    """Reject a row of a file; `row` is its number."""
     reject(BadRecordError(f"{strip_compression(file.name)}:{row} in {file.path}", reason))
 
 
-def _cut_runs(sizes: tuple[int, ...], target_size: int) -> Iterator[tuple[int, int]]:
+def _find_group_runs(sizes: tuple[int, ...], target_size: int) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of the shortest runs of row groups that have `target_size` bytes or more; the last may have less."""
     start = run_size = 0
     for stop, size in enumerate(sizes, 1):

@@ -50,7 +50,7 @@ class TextField:
         A colon before anything but a kind belongs to the name.
 
         Raises:
-            UsageError: the name is empty or not UTF-8, or VALUE does not fit the kind.
+            UsageError: the name is empty or not UTF-8, or VALUE does not fit the kind or is for a list.
         """
         match = _KIND.fullmatch(text)
         if not match:

@@ -71,8 +71,11 @@ class TextFormat(NamedTuple):
 
     @property
     def has_ranges(self) -> bool:
-        """Whether a range of a file can be read by itself."""
+        """Whether a range of a file can be read without the bytes before it."""
         return self.is_lines or self.in_range is not None
+
+
+# These functions only have the arguments of FindInStream or FindInRange; an underscore begins the names of unused arguments.
 
 
 def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
@@ -83,19 +86,19 @@ def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str
     return join_paragraphs_in_range(path, start, stop, limit)
 
 
-def _split_sentences(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+def _split_conll(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
     return keep_sentences(join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit))
 
 
-def _split_sentences_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+def _split_conll_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
     return keep_sentences(join_paragraphs_in_range(path, start, stop, limit))
 
 
-def _split_annotated(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
+def _split_conllu(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
     return drop_comments(join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit))
 
 
-def _split_annotated_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
+def _split_conllu_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
     return drop_comments(join_paragraphs_in_range(path, start, stop, limit))
 
 
@@ -126,15 +129,15 @@ TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(
             CONLL_ROW,
             has_fields=True,
             suffixes=(".conll",),
-            in_range=_split_sentences_in_range,
-            in_stream=_split_sentences,
+            in_range=_split_conll_in_range,
+            in_stream=_split_conll,
         ),
         CONLLU: TextFormat(
             CONLLU_ROW,
             has_fields=True,
             suffixes=(".conllu",),
-            in_range=_split_annotated_in_range,
-            in_stream=_split_annotated,
+            in_range=_split_conllu_in_range,
+            in_stream=_split_conllu,
         ),
         PARQUET: TextFormat(JSON_ROW, has_fields=True, suffixes=(".parquet",), has_bytes=False),
         PARALLEL: TextFormat(JSON_ROW, has_fields=True, has_bytes=False),

@@ -26,7 +26,7 @@ from beam_jobs.text_files.options import (
     TSV,
     TextOptions,
 )
-from beam_jobs.text_files.spans.csv_rows import cells, find_columns, has_text, join_rows
+from beam_jobs.text_files.spans.csv_rows import find_columns, has_text, join_rows, split_cells
 from beam_jobs.text_files.spans.json_arrays import is_json_array
 from beam_jobs.text_files.spans.lines import drop_blank_lines, line_spans
 from beam_jobs.text_files.squad import is_squad
@@ -57,7 +57,7 @@ class TextForm(NamedTuple):
 
     @property
     def has_ranges(self) -> bool:
-        """Whether a range of bytes can be read by itself."""
+        """Whether a range of the file can be read without the bytes before it."""
         return not self.compression and TEXT_FORMATS[self.kind].has_ranges
 
 
@@ -136,7 +136,7 @@ def _describe_needed_fields(options: TextOptions) -> tuple[str, str]:
 
 
 def _find_kind(path: str, head: bytes, compression: str, options: TextOptions) -> str:
-    """Return the format of a file, by flags, by its content, or by its name; SourceError or UsageError if these disagree.
+    """Return the format of a file from the flags, its content or its name; SourceError or UsageError if these disagree.
 
     Args:
         path: path of the file.
@@ -233,7 +233,7 @@ def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[
         )
     try:
         text = row.data.decode()
-        first_cells = cells(text, delimiter, is_raw=kind == RAW_TSV)
+        first_cells = split_cells(text, delimiter, is_raw=kind == RAW_TSV)
     except ValueError as error:
         raise SourceError(
             f"{path}: the first row, with the names of columns, cannot be read: {error}. Fix the row."

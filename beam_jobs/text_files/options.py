@@ -62,7 +62,7 @@ def _parse_separator(text: str) -> str:
 class TextOptions:
     """Options for reading text and for its records.
 
-    `tokenizer` is None to store text; `template` renders the chats that are tokenized; `labels` says where classes are.
+    `tokenizer` is None to store text; `template` renders the chats that are tokenized; `labels` determines the classes.
 
     Raises:
         UsageError: a value is invalid, or two do not fit each other.
@@ -305,11 +305,12 @@ class TextOptions:
         """Raise UsageError if a field has the name of the feature with the ids of another field."""
         if self.tokenizer is None:
             return
-        field_of_ids = {self.name_ids_feature(name): name for name in self.text_fields}
+        # The name of each text field, by the name of the feature with its ids.
+        names_by_ids = {self.name_ids_feature(name): name for name in self.text_fields}
         for field in self.record_fields:
-            if field.kind != TEXT and field.name in field_of_ids:
+            if field.kind != TEXT and field.name in names_by_ids:
                 raise UsageError(
-                    f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {field_of_ids[field.name]} in the"
+                    f"--field {field.name}:{field.kind}: {field.name} is the name of the ids of {names_by_ids[field.name]} in the"
                     " records. Rename the field in the input, or omit it"
                 )
 

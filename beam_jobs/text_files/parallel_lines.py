@@ -65,24 +65,25 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
     """
     limit = options.document_bytes
     input_line_count = target_line_count = 0
-    for source, target in itertools.zip_longest(_read_lines(path, limit), _read_lines(targets, limit)):
-        input_line_count += source is not None
-        target_line_count += target is not None
-        if source is None or target is None or (source.is_blank and target.is_blank):
+    for input_line, target_line in itertools.zip_longest(_read_lines(path, limit), _read_lines(targets, limit)):
+        input_line_count += input_line is not None
+        target_line_count += target_line is not None
+        # If one file ends first, only count the lines of the other.
+        if input_line is None or target_line is None or (input_line.is_blank and target_line.is_blank):
             continue
-        if source.size + target.size > limit:
-            yield Span(source.offset, source.size + target.size, b"")
+        if input_line.size + target_line.size > limit:
+            yield Span(input_line.offset, input_line.size + target_line.size, b"")
             continue
         try:
             row = {
-                INPUTS: _decode_line(source, path, options.replace_invalid),
-                TARGETS: _decode_line(target, targets, options.replace_invalid),
+                INPUTS: _decode_line(input_line, path, options.replace_invalid),
+                TARGETS: _decode_line(target_line, targets, options.replace_invalid),
             }
         except DocumentError as error:
-            reject(source.offset, str(error))
+            reject(input_line.offset, str(error))
             continue
         data = _JSON.encode(row).encode()
-        yield Span(source.offset, len(data), data)
+        yield Span(input_line.offset, len(data), data)
     if input_line_count != target_line_count:
         raise SourceError(
             f"{path} and {targets} are not parallel files: their numbers of lines differ (got {input_line_count:,} and"
@@ -103,7 +104,8 @@ def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
 
 def _read_lines(path: str, limit: int) -> Iterator[Span]:
     """Yield every line of a file, which may be compressed; lines longer than `limit` have no data."""
-    compression, entry = read_compression(path), storage_for(path).stat(path)
+    compression = read_compression(path)
+    entry = storage_for(path).stat(path)
     if compression:
         chunks = decompress_file(path, compression)
     else:

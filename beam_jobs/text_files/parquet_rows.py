@@ -1,4 +1,4 @@
-"""Rows of Parquet files, which are read by row groups.
+"""Rows of Parquet files, which are read one row group at a time.
 
 A row has no contiguous bytes in the file, so its fields become a JSON object.
 """
@@ -16,7 +16,7 @@ from beam_jobs.parquet_files.values import (
     NOT_UTF8,
     UnreadableValue,
     convert_column,
-    is_list,
+    is_supported_list,
     is_supported_type,
 )
 from beam_jobs.text_files.fields import TEXT_KINDS
@@ -64,7 +64,8 @@ def read_row_groups(path: str, size: int, options: TextOptions) -> RowGroups:
     """
     with open_parquet(path, size) as file:
         _check_fields(file, path, options)
-        groups, names = file.footer.groups, tuple(file.schema.names)
+        groups = file.footer.groups
+        names = tuple(file.schema.names)
         return RowGroups(tuple(group.row_count for group in groups), tuple(group.bytes for group in groups), names)
 
 
@@ -143,7 +144,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
         if names.count(field.name) > 1:
             raise SourceError(f"{path}: column {field.name!r} appears twice. Rename one.")
         takes_lists = field.kind in LIST_KINDS or field.name == options.labels.label_field
-        is_read = is_supported_type(arrow_type) or (takes_lists and is_list(arrow_type))
+        is_read = is_supported_type(arrow_type) or (takes_lists and is_supported_list(arrow_type))
         # The messages of a chat may have any type here; each is checked when it is read.
         if not is_read and field.name not in options.chat:
             raise SourceError(
@@ -153,7 +154,7 @@ def _check_fields(file: ParquetReader, path: str, options: TextOptions) -> None:
 
 
 def _find_type(schema: Any, name: str) -> Any:
-    """Return the Arrow type of a column, or of the field of a struct that a name with dots names; None if there is none."""
+    """Return the Arrow type of a column, or of the field of a struct that a dotted name refers to; None if there is none."""
     if name in schema.names:
         return schema.field(schema.names.index(name)).type
     column, *inner = name.split(".")

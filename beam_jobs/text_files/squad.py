@@ -81,7 +81,8 @@ def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
 
 def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
     """Return the row of a question; if the question has another structure, raise one of the errors that `_read_rows` catches."""
-    answers, is_impossible = question.get("answers", []), question.get("is_impossible", False)
+    answers = question.get("answers", [])
+    is_impossible = question.get("is_impossible", False)
     if not isinstance(answers, list):
         raise TypeError(f"'answers' is not a list, but {answers!r:.100}")
     if is_impossible not in (True, False):

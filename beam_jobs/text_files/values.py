@@ -24,7 +24,7 @@ from beam_jobs.text_files.document_form import (
 from beam_jobs.text_files.fields import TEXT, TextField
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_files.sentences import split_sentence
-from beam_jobs.text_files.spans.csv_rows import cells
+from beam_jobs.text_files.spans.csv_rows import split_cells
 from beam_jobs.text_files.spans.lines import BOM
 from beam_jobs.values.column_kinds import (
     FLOAT,
@@ -85,7 +85,7 @@ def parse_document(data: bytes, form: Payload, options: TextOptions) -> list[Val
 
 
 def _read_by_form(data: bytes, form: Payload, options: TextOptions) -> str | dict[str, Any]:
-    """Return a document as its form reads it, which may be of another package: its text, or the values of a row by name.
+    """Return a document as its form, perhaps of another package, reads it: its text, or the values of a row by name.
 
     Raises:
         DocumentError: the form rejects the document, or the text is not UTF-8.
@@ -162,13 +162,13 @@ def read_texts(
     options: TextOptions,
 ) -> Iterator[list[str] | None]:
     """Yield for each document the values of its text fields, or None if it cannot be read."""
-    text_columns = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
+    text_indices = [index for index, field in enumerate(options.record_fields) if field.kind == TEXT]
     for reference, data in documents:
         texts = None
         if not isinstance(data, BadRecordError):
             with contextlib.suppress(DocumentError):
                 values = parse_document(data, reference.payload, options)
-                texts = [str(values[column]) for column in text_columns]
+                texts = [str(values[index]) for index in text_indices]
         yield texts
 
 
@@ -223,19 +223,19 @@ def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str,
 def _parse_cells(text: str, form: RowForm) -> dict[str, str]:
     """Return the cells of a row by column; DocumentError if their number or quotes are wrong."""
     try:
-        texts = cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
+        cells = split_cells(text, form.delimiter, is_raw=form.kind == RAW_ROW)
     except ValueError as error:
         # An unexpected quote joins all lines up to the next quote, or to the end of the file.
         line_count = text.count("\n") + 1
         extent = f" (a row of {count_text(line_count, 'line')}, all of which are rejected)" if line_count > 1 else ""
         hint = "; if quotes are ordinary characters, pass --form raw-tsv" if form.kind == TSV_ROW else ""
         raise DocumentError(f"not CSV: {error}{extent}{hint}") from None
-    if len(texts) != len(form.columns):
+    if len(cells) != len(form.columns):
         raise DocumentError(
-            f"wrong number of cells (got {count_text(len(texts), 'cell')}, expected {count_text(len(form.columns), 'column')}"
+            f"wrong number of cells (got {count_text(len(cells), 'cell')}, expected {count_text(len(form.columns), 'column')}"
             f" as in the first row: {_format_names(form.columns)})"
         )
-    return dict(zip(form.columns, texts, strict=True))
+    return dict(zip(form.columns, cells, strict=True))
 
 
 def _convert_value(field: TextField, values: dict[str, Any]) -> Value:

@@ -19,8 +19,8 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
     Returns:
         int64 [items], the bin of each, counted from 0. Items of equal size are taken in order.
     """
-    # `bins_by_room` lists bins by free room, and `room_bits` has a bit for each room with bins, so the smallest sufficient room is
-    # its lowest bit from the size of the item on. Items of equal size are placed together: a bin that takes one of them is also
+    # `bins_by_room` lists bins by free room, and `room_bits` has a bit for each room with bins. Its lowest set bit from the size of
+    # an item on is thus the smallest sufficient room. Items of equal size are placed together: a bin that takes one of them is also
     # the fullest for the next, until it is full.
     bins_by_room: list[list[int]] = [[] for _ in range(capacity + 1)]
     room_bits = 0
@@ -32,7 +32,9 @@ def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDAr
     for size, unplaced_count in zip((-negative_sizes).tolist(), item_counts.tolist(), strict=True):
         while unplaced_count:
             sufficient_bits = room_bits >> size
-            room = size + (sufficient_bits & -sufficient_bits).bit_length() - 1 if sufficient_bits else capacity
+            lowest_bit = sufficient_bits & -sufficient_bits
+            # Without a bin of sufficient room, new bins are used.
+            room = size + lowest_bit.bit_length() - 1 if sufficient_bits else capacity
             # How many items of this size each bin takes, and the room that it then has.
             items_per_bin, free_room = divmod(room, size)
             used_bin_count = -(-unplaced_count // items_per_bin)

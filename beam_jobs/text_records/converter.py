@@ -31,7 +31,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tokenizer_file import CHAT_TEMPLATE
 from tpudata.tokenizers import CharacterSet, Tokenizer, TokenizerIdentity, TokenizerSpec, open_tokenizer
 
-# Approximate share of padding that packing leaves.
+# Approximate share of a row that packing fills with padding.
 _PADDING_SHARE = 0.005
 # Approximate bytes of a number in a list.
 _NUMBER_BYTES = 4
@@ -97,7 +97,7 @@ class TextConverter(Converter):
         return {} if tokenizer is None else {"tokenizer": tokenizer.identity.to_json()}
 
     def counts(self, summary: TextSummary) -> dict[str, int]:
-        """Return the number of documents, and the counts of tokens if documents are tokenized."""
+        """Return the number of documents, and the counts of tokens, padding and unknown text that apply to the layout."""
         counts = {"documents": summary.documents}
         if self.options.tokenizer is not None:
             counts["tokens"] = summary.tokens
@@ -123,7 +123,8 @@ class TextConverter(Converter):
 
     def files(self, context: ShardContext) -> dict[str, bytes]:
         """Return the files of the tokenizer and the chat template, if there are any."""
-        tokenizer, template = self._open_tokenizer(context.characters), self.options.template
+        tokenizer = self._open_tokenizer(context.characters)
+        template = self.options.template
         files = {} if template is None else {CHAT_TEMPLATE: template.file_bytes}
         if tokenizer is not None and tokenizer.identity.file:
             files[tokenizer.identity.file] = tokenizer.file_bytes
@@ -193,7 +194,8 @@ class TextConverter(Converter):
             keep_key=False,
         )
         text_records = TextRecords(options, None if tokenizer is None else tokenizer.identity)
-        summary, skipped_keys = self.new_summary(), set()
+        summary = self.new_summary()
+        skipped_keys: set[str] = set()
         # The size in a reference may be an estimate, for documents that a source fetches.
         measured_documents = [(reference._replace(size=len(data)), data) for reference, data in documents]
         blocks = [(Pack.of([reference], np.zeros(1, np.uint64)), data) for reference, data in measured_documents]
@@ -210,7 +212,7 @@ class TextConverter(Converter):
         return summary.tokens * self._estimate_token_bytes(content_bytes / max(1, summary.tokens)) / document_bytes
 
     def _open_tokenizer(self, characters: str | None) -> Tokenizer | None:
-        """Return the tokenizer; None if text is stored. `characters` are the vocabulary if that is collected from the data."""
+        """Return the tokenizer; None if text is stored. `characters` is the vocabulary if it is collected from the data."""
         if self.options.tokenizer is None:
             return None
         return _open_once(self.options.tokenizer, characters or "", self.tokenizer.sha256 if self.tokenizer else "")
@@ -231,11 +233,14 @@ class TextConverter(Converter):
     def _estimate_token_bytes(self, id_bytes: float) -> float:
         """Return the size in bytes of a token in a sequence, with its share of the record; its id takes `id_bytes` as a varint."""
         # Rows of pairs have two sides, with half of the features each.
-        length, side_count = sum(self.options.row_lengths), len(self.options.row_lengths)
+        length = sum(self.options.row_lengths)
+        side_count = len(self.options.row_lengths)
         features_per_side = len(make_text_features(self.options)) / side_count
         # As varints, a position below 128 takes one byte, others take about two; a segment and a weight take one.
         position_bytes = 1 + max(0, length - 128) / length
-        varint_bytes = id_bytes + (1 + position_bytes if self.options.pack else 0) + self.options.has_weights
+        segment_and_position_bytes = 1 + position_bytes if self.options.pack else 0.0
+        weight_bytes = 1 if self.options.has_weights else 0
+        varint_bytes = id_bytes + segment_and_position_bytes + weight_bytes
         # Without --int64-lists, each feature holds an int32 for the token.
         token_bytes = varint_bytes if self.options.int64_lists else 4 * features_per_side
         record_share = (_measure_empty_record(self.options) + FRAME_BYTES) / length

@@ -111,7 +111,7 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         return [data[start:end] for start, end in itertools.pairwise(ends)]
     unsigned = np.uint32 if values.min() >= 0 and largest < (1 << 32) else np.uint64
     parts: list[bytes] = []
-    # After a 0, the bytes of each value; their cumulative sums are the offsets of the values.
+    # First a 0 and the number of bytes of each value, which become the offsets of the values once they are summed up below.
     starts = np.ones(len(values) + 1, np.int64)
     starts[0] = 0
     for start in range(0, len(values), _BLOCK_VALUES):

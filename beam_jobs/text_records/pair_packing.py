@@ -36,7 +36,7 @@ def pack_pairs(
     """Pack pairs into rows, each window by itself.
 
     Args:
-        windows: windows of pairs from `join_sides`, whose inputs have weight 0. Sides that are longer than a row are cut.
+        windows: windows of pairs from `join_sides`, whose inputs have weight 0. Sides longer than their part of a row are cut.
         inputs_length: number of tokens of a row for inputs.
         targets_length: number of tokens of a row for targets.
         pad_id: token at the positions of a row that no document fills.

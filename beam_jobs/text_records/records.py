@@ -112,6 +112,7 @@ class TextRecords:
 
     @property
     def _ends_documents(self) -> bool:
+        """Whether an end token is added to each document."""
         # Templates of chats render the ends themselves.
         return bool(self.options.row_lengths) and self.options.end_documents and not self.options.chat
 
@@ -174,6 +175,7 @@ class TextRecords:
 
     @functools.cached_property
     def _empty_lists(self) -> dict[str, npt.NDArray[Any]]:
+        """By name of a feature of lists, an empty array of its dtype."""
         features = make_text_features(self.options, several_labels=self.several_labels)
         return {feature.name: make_empty_list(feature) for feature in features if feature.is_list}
 
@@ -191,7 +193,7 @@ class TextRecords:
             reject: called with a document that cannot be read and its error.
         """
         pack, _ = block
-        documents = _cut_documents(block)
+        documents = _split_block(block)
         if pack.payloads == [PLAIN_TEXT] and not self.extra:
             # Most text is plain UTF-8, which needs no other work.
             with contextlib.suppress(UnicodeDecodeError):
@@ -253,7 +255,7 @@ class TextRecords:
         values_by_name: dict[str, list[Any]] = {}
         if self.options.labels.are_stored:
             # A single value is shared by all documents of the pack.
-            labels = list(spread([tuple(map(self.labels.find_number, names)) for names in pack.labels], len(pack.keys)))
+            labels = list(spread([tuple(map(self.labels.find_label, names)) for names in pack.labels], len(pack.keys)))
             row_labels = [labels[row] for row in rows]
             values_by_name[LABEL] = row_labels if self.several_labels else [label for (label,) in row_labels]
         if self.options.keep_key:
@@ -309,8 +311,8 @@ class TextRecords:
         rows, columns = self._parse_documents(block, summary, reject)
         if not rows:
             return None
-        text_columns = [index for index, field in enumerate(self.options.record_fields) if field.kind == TEXT]
-        texts_of_fields = [list(map(str, columns[index])) for index in text_columns]
+        text_indices = [index for index, field in enumerate(self.options.record_fields) if field.kind == TEXT]
+        texts_of_fields = [list(map(str, columns[index])) for index in text_indices]
         encoder = self._pick_encoder(tokenizer)
         try:
             ids_of_fields = [encode_each(encoder, texts) for texts in texts_of_fields]
@@ -334,7 +336,8 @@ class TextRecords:
 
     def _reject_long(self, batch: _Batch, references: Sequence[Reference], reject: RejectInput) -> _Batch | None:
         """Reject the documents that are longer than a sequence, and return the rest of the batch; None if nothing remains."""
-        lengths, field_sizes = self.options.row_lengths, [documents.sizes for documents in batch.tokens]
+        lengths = self.options.row_lengths
+        field_sizes = [documents.sizes for documents in batch.tokens]
         flags = ("--inputs-length", "--targets-length") if len(lengths) == 2 else ("--sequence-length",)
         # Both sides of a pair share a sequence, unless each side has rows.
         sizes_without_ends = field_sizes if len(lengths) == 2 else [np.sum(field_sizes, axis=0)]
@@ -379,7 +382,7 @@ class TextRecords:
             yield from encode_int_examples(lists, others)
 
     def _end_documents(self, batches: Iterable[_Batch], summary: TextSummary) -> Iterator[Documents]:
-        """Yield the tokens of documents, each with its end token if requested; a pair is one document."""
+        """Yield the tokens of documents, each with its end token if requested, and count the documents; a pair is one document."""
         for batch in batches:
             summary.documents += batch.document_count
             if not self.options.has_pairs:
@@ -442,7 +445,7 @@ def _make_int_lists(column: list[Any]) -> IntLists:
     return IntLists.from_sizes(np.array(flat, np.int64), np.fromiter(map(len, column), np.int64, len(column)))
 
 
-def _cut_documents(block: Block) -> list[bytes]:
+def _split_block(block: Block) -> list[bytes]:
     """Return the bytes of each document of a block."""
     pack, data = block
     ends = itertools.accumulate(pack.sizes.tolist(), initial=0)
@@ -481,12 +484,12 @@ def _encode_one_by_one(
     ids_of_fields: list[list[Ids]] = [[] for _ in texts_of_fields]
     for index, reference in enumerate(references):
         try:
-            document = [encode_each(encoder, [texts[index]])[0] for texts in texts_of_fields]
+            document_ids = [encode_each(encoder, [texts[index]])[0] for texts in texts_of_fields]
         except ValueError as error:
             reject(reference, _make_rejection(reference, str(error)))
             continue
         encoded_indices.append(index)
-        for column, ids in zip(ids_of_fields, document, strict=True):
+        for column, ids in zip(ids_of_fields, document_ids, strict=True):
             column.append(ids)
     return encoded_indices, ids_of_fields
 

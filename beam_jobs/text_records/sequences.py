@@ -116,11 +116,11 @@ def pack_rows(
     """Pack documents into rows, each window by itself.
 
     Args:
-        windows: windows of documents. Empty documents take no place.
+        windows: windows of documents. Empty documents take no room.
         length: number of tokens of a row.
         pad_id: token at the positions of a row that no document fills.
         long_documents: treatment of documents longer than a row: `"split"` divides them into documents of `length` tokens and a
-            remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`.
+            remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`; `"reject"`: there are none.
     """
     for documents in windows:
         if len(documents.tokens):
@@ -139,16 +139,16 @@ def split_windows(
     document_count = token_count = 0
     for batch in batches:
         ends = np.cumsum(batch.sizes)
-        first = begin = 0
-        while first < len(ends):
+        first_document = first_token = 0
+        while first_document < len(ends):
             # The document that reaches the number of tokens is the last of the window.
-            token_stop = int(np.searchsorted(ends, begin + max_tokens - token_count)) + 1
-            stop = min(token_stop, first + max_documents - document_count, len(ends))
-            end = int(ends[stop - 1])
-            window.append(Documents(batch.tokens[begin:end], batch.sizes[first:stop]))
-            document_count += stop - first
-            token_count += end - begin
-            first, begin = stop, end
+            stop_by_tokens = int(np.searchsorted(ends, first_token + max_tokens - token_count)) + 1
+            stop_document = min(stop_by_tokens, first_document + max_documents - document_count, len(ends))
+            stop_token = int(ends[stop_document - 1])
+            window.append(Documents(batch.tokens[first_token:stop_token], batch.sizes[first_document:stop_document]))
+            document_count += stop_document - first_document
+            token_count += stop_token - first_token
+            first_document, first_token = stop_document, stop_token
             if document_count >= max_documents or token_count >= max_tokens:
                 yield Documents.join(window)
                 window, document_count, token_count = [], 0, 0
@@ -159,17 +159,17 @@ def split_windows(
 def _cut_pieces(
     documents: Documents, length: int, long_documents: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the starts in `documents.tokens` and the sizes of the pieces of documents, of 1 to `length` tokens: int64 [pieces]."""
+    """Return where the pieces of documents start in `documents.tokens`, and their sizes, 1 to `length` tokens: int64 [pieces]."""
     if long_documents == CUT:
         starts, sizes = documents.starts, np.minimum(documents.sizes, length)
     else:
         # Documents are split; with --long-documents reject, none is longer than `length`.
-        # Pieces of each document; the last may be shorter than `length`.
-        counts = -(-documents.sizes // length)
-        # The index of a piece in its document: 0, 1, ...
-        piece_index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts = np.repeat(documents.starts, counts) + piece_index * length
-        sizes = np.minimum(np.repeat(documents.sizes, counts) - piece_index * length, length)
+        # Number of pieces of each document; the last piece may be shorter than `length`.
+        piece_counts = -(-documents.sizes // length)
+        # The index of each piece in its document: 0, 1, ...
+        piece_indices = np.arange(piece_counts.sum()) - np.repeat(np.cumsum(piece_counts) - piece_counts, piece_counts)
+        starts = np.repeat(documents.starts, piece_counts) + piece_indices * length
+        sizes = np.minimum(np.repeat(documents.sizes, piece_counts) - piece_indices * length, length)
     is_filled = sizes > 0
     return starts[is_filled], sizes[is_filled]
 
@@ -211,19 +211,20 @@ def fill_rows(
         The rows; tokens that are in no piece count as dropped.
     """
     order = np.argsort(rows, kind="stable")
-    counts = np.bincount(rows)
-    first_pieces = np.cumsum(counts) - counts
+    piece_counts = np.bincount(rows)
+    first_pieces = np.cumsum(piece_counts) - piece_counts
     starts, sizes = starts[order], sizes[order]
     # Number of each piece in its row, from 1 on.
-    segments = np.arange(1, len(sizes) + 1) - np.repeat(first_pieces, counts)
+    segments = np.arange(1, len(sizes) + 1) - np.repeat(first_pieces, piece_counts)
     # Each row gets a last piece of padding, of segment 0, so that all pieces are contiguous.
-    row_tokens = np.add.reduceat(sizes, first_pieces)
+    token_counts = np.add.reduceat(sizes, first_pieces)
     starts, sizes, segments = (
-        np.insert(column, first_pieces + counts, padding)
-        for column, padding in ((starts, 0), (sizes, length - row_tokens), (segments, 0))
+        np.insert(column, first_pieces + piece_counts, padding)
+        for column, padding in ((starts, 0), (sizes, length - token_counts), (segments, 0))
     )
-    piece_stops = np.cumsum(counts + 1)
-    row_count = len(counts)
+    # Index after the last piece of each row, its padding.
+    piece_stops = np.cumsum(piece_counts + 1)
+    row_count = len(piece_counts)
     ids, segment_ids, positions = (np.empty(row_count * length, np.int32) for _ in range(3))
     # A few rows at a time, so that index arrays stay small.
     rows_per_block = max(1, _BLOCK_TOKENS // length)
@@ -235,7 +236,7 @@ def fill_rows(
         piece_offsets = np.cumsum(block_sizes) - block_sizes
         offsets = np.arange((stop_row - first_row) * length)
         np.subtract(offsets, np.repeat(piece_offsets, block_sizes), out=positions[block_tokens], casting="same_kind")
-        # The values for padding are overwritten.
+        # Padding has no tokens to copy; what is copied here is overwritten below.
         np.take(
             tokens,
             offsets + np.repeat(starts[block_pieces] - piece_offsets, block_sizes),
@@ -245,7 +246,7 @@ def fill_rows(
         segment_ids[block_tokens] = np.repeat(segments[block_pieces].astype(np.int32), block_sizes)
     padding_indices = np.flatnonzero(segment_ids == 0)
     ids[padding_indices], positions[padding_indices] = pad_id, 0
-    shape, real_count = (row_count, length), int(row_tokens.sum())
+    shape, real_count = (row_count, length), int(token_counts.sum())
     return TokenRows(
         ids.reshape(shape),
         segment_ids.reshape(shape),

@@ -13,7 +13,7 @@ from tpudata.tokenizers import Ids
 
 
 def zero_loss_weights(ids: Ids) -> Ids:
-    """Return tokens that hold their ids and weight 0."""
+    """Return tokens that hold these ids with weight 0."""
     return ~ids
 
 

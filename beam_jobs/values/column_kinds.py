@@ -81,7 +81,7 @@ def find_kind_of_text(text: str) -> str:
 
 
 def text_fits_int64(text: str) -> bool:
-    """Return whether int64 holds the integer in a text; not if it has more than 20 characters, as int() may reject long texts."""
+    """Return whether int64 holds the integer in a text; False for more than 20 characters: int() may reject long texts."""
     return len(text) <= _MAX_INT64_CHARACTERS and fits_int64(int(text))
 
 
@@ -96,7 +96,7 @@ def parse_float(text: str) -> float | None:
         number = float(text)
     except ValueError:
         return None
-    # Only Python accepts `1_000`.
+    # Python accepts `1_000`, which other programs do not.
     if "_" in text:
         return None
     overflows = math.isinf(number) and "inf" not in text.lower()
@@ -104,7 +104,7 @@ def parse_float(text: str) -> float | None:
 
 
 def float32_problem(number: int | float, *, rounds: bool = False) -> str:
-    """Return why float32 cannot hold a number, or an empty string; moving a fraction by less than 0.5 is not a problem.
+    """Return why float32 cannot hold a number, or an empty string; changing a fraction by less than 0.5 is not a problem.
 
     Args:
         number: number to be stored.

@@ -100,9 +100,9 @@ class _Text:
         self._text = ""
         self._position = 0
         self._is_at_end = False
-        # Index of a character in the window, and its byte offset in the file.
+        # A character whose byte offset in the file is known: its index in the window, and this offset.
         self._mark = self._mark_offset = 0
-        self._read_bytes = 0
+        self._read_byte_count = 0
 
     @property
     def offset(self) -> int:
@@ -113,7 +113,7 @@ class _Text:
         return self._mark_offset
 
     def make_syntax_error(self, reason: str, after: int = 0) -> SourceError:
-        """Return the error of the text that begins `after` characters after the position."""
+        """Return an error at the byte offset of the character that is `after` characters after the position."""
         error_offset = self.offset + _count_bytes(self._text[self._position : self._position + after])
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
@@ -163,7 +163,7 @@ class _Text:
             except RecursionError:
                 raise self.make_syntax_error("JSON that is nested too deep") from None
             except ValueError as error:
-                # Integers with thousands of digits raise another ValueError than JSONDecodeError.
+                # For integers with thousands of digits, this is a ValueError without `pos`, not a JSONDecodeError.
                 after = getattr(error, "pos", self._position) - self._position
                 if len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
                     raise self.make_syntax_error(f"not JSON, or cut: {explain_json_error(error)}", after) from None
@@ -180,15 +180,15 @@ class _Text:
             return False
         # The window at least doubles, so that parsing an element again and again takes linear time.
         piece = self._file.read(max(self._piece_bytes, len(self._text) - self._position))
-        if not self._read_bytes and piece.startswith(UTF16_BOMS):
+        if not self._read_byte_count and piece.startswith(UTF16_BOMS):
             raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
-        is_first = not self._read_bytes
-        self._read_bytes += len(piece)
+        is_first = not self._read_byte_count
+        self._read_byte_count += len(piece)
         self._is_at_end = not piece
         try:
             more = self._decode(piece, self._is_at_end)
         except UnicodeDecodeError as error:
-            error_offset = self._read_bytes - len(error.object) + error.start
+            error_offset = self._read_byte_count - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
         # The decoder drops a byte order mark, which is part of the file.
         mark_size = len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0

@@ -13,11 +13,12 @@ from beam_jobs.references.packs.columns import narrow
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.reference import Digests, Reference
 
+# Start of a reference whose bytes a range of a file holds.
 NOT_HELD = -1
 
 
 class ListedPack(NamedTuple):
-    """Some references of a unit; those whose bytes no range of a file holds are held: their bytes are in a buffer.
+    """Some references of a unit. A reference is held if its bytes are in no range of a file: a buffer has them.
 
     Attributes:
         pack: the references, without positions.
@@ -35,7 +36,8 @@ class ListedPack(NamedTuple):
 
     def take(self, rows: npt.NDArray[np.intp]) -> ListedPack:
         """Return the references of these rows, in the order of `rows`."""
-        pack, digests = self.pack.take(rows), self.digests[rows]
+        pack = self.pack.take(rows)
+        digests = self.digests[rows]
         return ListedPack(pack, digests, self.buffers, self.buffer_indices[rows], self.starts[rows])
 
     @property
@@ -51,7 +53,8 @@ class ListedPack(NamedTuple):
 
     def point_into_file(self, path: str, begin: int) -> Pack:
         """Return the references; the held ones point into the file at `path`, which has `join_held()` from byte `begin` on."""
-        pack, is_held = self.pack, self.starts >= 0
+        pack = self.pack
+        is_held = self.starts >= 0
         if not is_held.any():
             return pack
         held_sizes = np.where(is_held, pack.sizes.astype(np.int64), 0)

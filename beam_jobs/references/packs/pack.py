@@ -39,13 +39,15 @@ def pack_references(
         order: order of the records.
         unit_index: index of the unit.
     """
-    remaining, start = iter(references), 0
+    remaining = iter(references)
+    # Index in the unit of the first reference of a batch.
+    first_index = 0
     while batch := list(itertools.islice(remaining, PACK_REFERENCES)):
         pack = Pack.of(batch, np.zeros(len(batch), np.uint64))
         digests = pack.keys.digests()
         # Positions come from the low halves of the digests; the high halves decide the splits.
-        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit_index, start)), digests
-        start += len(batch)
+        yield dataclasses.replace(pack, positions=order.positions(digests[:, 1], unit_index, first_index)), digests
+        first_index += len(batch)
 
 
 def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digests]]:
@@ -82,7 +84,8 @@ class Pack(PackColumns):
         sizes: integers [n]: sizes in bytes.
         offsets: integers [n], or [1] if all are equal.
         keys: keys of the references.
-        root: the string that precedes the key in every path if all paths are made so; `paths` is then [""]. Otherwise empty.
+        root: the string that precedes the key in every path, if each path consists of this string and the key; `paths` is then
+            [""]. Otherwise empty.
     """
 
     positions: Positions
@@ -136,7 +139,7 @@ class Pack(PackColumns):
         """
         stored_offsets = offsets[:1] if (offsets == offsets[0]).all() else offsets
         other_columns: dict[str, Any] = {name: collapse(column) for name, column in others.items()}
-        # Without numbers, the heads are the keys. Keys with numbers are places in a file, so no path ends with its key.
+        # Without numbers, the heads are the keys. Keys with numbers are positions in a file, so no path ends with its key.
         root = _find_root(paths, keys.heads) if keys.numbers is None and len(paths) == len(keys) else ""
         return cls(
             positions=np.zeros(len(keys), np.uint64),
@@ -181,7 +184,9 @@ class Pack(PackColumns):
         )
 
     def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield a pack for each split: its `count` references with the smallest digests, a sample that does not depend on order.
+        """Yield a pack for each split that has any: at most `count` references with the smallest digests, as a sample.
+
+        The sample does not depend on the order of the references.
 
         Args:
             digests: digests of the keys.
@@ -226,7 +231,7 @@ class Pack(PackColumns):
             yield split, self if len(rows) == len(self.keys) else self.take(rows)
 
     def group(self, groups: npt.NDArray[np.intp]) -> Iterator[tuple[int, Pack]]:
-        """Yield each distinct number in `groups` [n], ascending, and its references, in order."""
+        """Yield each distinct number in `groups` [n], ascending, and the references of that group, in order."""
         order = np.argsort(groups, kind="stable")
         # No group is -1, so the first row begins a group.
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
@@ -259,7 +264,8 @@ class Pack(PackColumns):
         lists = (self.splits, self.labels, self.list_paths(), self.offsets.tolist())
         splits, labels, paths, offsets = (spread(column, count) for column in lists)
         payloads, crc32s, spools = (spread(column, count) for column in (self.payloads, self.crc32s, self.spools))
-        features, data = self.list_feature_rows(count), itertools.repeat(b"", count)
+        features = self.list_feature_rows(count)
+        data = itertools.repeat(b"", count)
         columns = (
             self.keys,
             splits,
@@ -278,16 +284,17 @@ class Pack(PackColumns):
     def to_bytes(self) -> bytes:
         """Encode the pack as an element of a PCollection."""
         # Only strings are compressed: random positions do not shrink, and other numbers are narrow already.
-        keys, columns = self.keys, [getattr(self, name) for name in COLUMNS]
-        texts = pickle.dumps((keys.heads, self.root, columns), protocol=5)
+        keys = self.keys
+        columns = [getattr(self, name) for name in COLUMNS]
+        strings = pickle.dumps((keys.heads, self.root, columns), protocol=5)
         numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
-        return pickle.dumps((*numbers, zlib.compress(texts, _LEVEL)), protocol=5)
+        return pickle.dumps((*numbers, zlib.compress(strings, _LEVEL)), protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
         """Decode a pack that `to_bytes` encoded."""
-        positions, sizes, offsets, numbers, texts = pickle.loads(data)
-        heads, root, columns = pickle.loads(zlib.decompress(texts))
+        positions, sizes, offsets, numbers, compressed_strings = pickle.loads(data)
+        heads, root, columns = pickle.loads(zlib.decompress(compressed_strings))
         return cls(
             positions=positions,
             sizes=sizes,

@@ -58,7 +58,7 @@ class PackColumns:
         }
 
     def classes(self) -> dict[str, set[str]]:
-        """Return the names of the classes of the references by split, omitting splits without classes."""
+        """Return the class names of the references by split, omitting splits without classes."""
         if self.labels == [()]:
             return {}
         names_by_split: dict[str, set[str]] = {}
@@ -77,14 +77,14 @@ class PackColumns:
 
     def list_feature_rows(self, count: int) -> Iterator[Mapping[str, Any]]:
         """Return the features of each of `count` references, by name."""
-        # No reference has a feature.
         if self.feature_names == [()]:
+            # No reference has features.
             return itertools.repeat(NO_FEATURES, count)
         all_names = tuple(self.features)
         rows = zip(*(spread(column, count) for column in self.features.values()), strict=True)
         features = (dict(zip(all_names, values, strict=True)) for values in rows)
-        # All references have all features.
         if self.feature_names == [all_names]:
+            # All references have all features.
             return features
         rows_with_names = zip(features, spread(self.feature_names, count), strict=True)
         return ({name: row[name] for name in names} for row, names in rows_with_names)

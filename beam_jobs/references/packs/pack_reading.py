@@ -165,7 +165,7 @@ def _read_ranges(
                     held_pieces[piece_index] = next(piece_contents)
             # 0 for whole files: both offsets are then WHOLE_FILE.
             starts = block.offsets - piece_starts[block_pieces]
-            yield from _cut_block(block, block_pieces, starts, held_pieces)
+            yield from _take_from_pieces(block, block_pieces, starts, held_pieces)
             for piece_index, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
                 unread_counts[piece_index] -= count
                 if not unread_counts[piece_index]:
@@ -173,7 +173,7 @@ def _read_ranges(
 
 
 def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
-    """Yield the rows of each of some consecutive blocks, which have up to 8 MiB or one larger reference.
+    """Divide references into consecutive blocks of up to 8 MiB, or of one larger reference, and yield the rows of each block.
 
     Args:
         sizes: size of each reference in bytes, [n].
@@ -181,25 +181,25 @@ def _divide_rows(sizes: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np
     ends = np.cumsum(sizes, dtype=np.int64)
     first_row = 0
     while first_row < len(ends):
-        begin = int(ends[first_row - 1]) if first_row else 0
-        stop_row = max(first_row + 1, int(np.searchsorted(ends, begin + _MAX_BLOCK_BYTES, side="right")))
+        block_start = int(ends[first_row - 1]) if first_row else 0
+        stop_row = max(first_row + 1, int(np.searchsorted(ends, block_start + _MAX_BLOCK_BYTES, side="right")))
         yield np.arange(first_row, stop_row)
         first_row = stop_row
 
 
-def _cut_block(
+def _take_from_pieces(
     block: Pack,
     piece_indices: npt.NDArray[np.int32],
     starts: npt.NDArray[np.int64],
     held_pieces: Mapping[int, bytes | _MissingPiece],
 ) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
-    """Cut the bytes of a block's references out of their pieces.
+    """Take the bytes of a block's references from their pieces.
 
     Args:
         block: references of one block.
         piece_indices: index of the piece of each reference, [n].
         starts: offset of each reference in its piece, in bytes, [n].
-        held_pieces: contents of pieces by index, with those of the block.
+        held_pieces: contents of pieces by index, including the pieces of the block.
 
     Yields:
         The block with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
@@ -215,7 +215,8 @@ def _cut_block(
             return
     # A piece is missing or short: yield one by one.
     for row, (piece_index, start, size) in enumerate(spans):
-        row_pack, piece = block.take(np.array([row])), held_pieces[piece_index]
+        row_pack = block.take(np.array([row]))
+        piece = held_pieces[piece_index]
         (reference,) = row_pack.references()
         if isinstance(piece, _MissingPiece):
             yield row_pack, BadRecordError(reference.origin, piece.reason)
@@ -230,15 +231,16 @@ def _cut_block(
 
 def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_Piece], npt.NDArray[np.int32]]:
     """Return the pieces in the order of use, and for each of n references the index of its piece, [n]."""
-    paths: dict[str, int] = {}
-    files = np.concatenate([_number_files(pack, paths) for pack in packs])
+    indices_by_path: dict[str, int] = {}
+    file_indices = np.concatenate([_number_files(pack, indices_by_path) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
     # The references sorted by file and offset; `order` has the position of each in the order of use. With millions of references
     # the size of every array matters, so types are narrow.
-    order = np.lexsort((offsets, files)).astype(np.int32)
-    files, offsets = files[order], offsets[order]
+    order = np.lexsort((offsets, file_indices)).astype(np.int32)
+    file_indices, offsets = file_indices[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    breaks = _find_run_starts(order, files, offsets, sizes)
+    # Whether a run begins at each reference.
+    breaks = _find_run_starts(order, file_indices, offsets, sizes)
     # Each run has one piece in memory, so they share what may be held.
     piece_bytes = min(
         piece_sizes.max_piece_bytes,
@@ -262,17 +264,20 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     starts = offsets[first_indices].astype(np.int64)
     ends = offsets[last_indices] + sizes[last_indices].astype(np.int64)
     lengths = np.where(starts == WHOLE_FILE, sizes[first_indices], ends - starts)
-    path_list = list(paths)
-    columns = (files[first_indices], starts, lengths, reference_counts)
-    return [
-        _Piece(path_list[file], start, size, reference_count)
-        for file, start, size, reference_count in zip(*(column[use_order].tolist() for column in columns), strict=True)
-    ], piece_indices
+    paths = list(indices_by_path)
+    columns = (file_indices[first_indices], starts, lengths, reference_counts)
+    pieces = [
+        _Piece(paths[file_index], start, size, reference_count)
+        for file_index, start, size, reference_count in zip(
+            *(column[use_order].tolist() for column in columns), strict=True
+        )
+    ]
+    return pieces, piece_indices
 
 
 def _find_run_starts(
     order: npt.NDArray[np.int32],
-    files: npt.NDArray[np.int32],
+    file_indices: npt.NDArray[np.int32],
     offsets: npt.NDArray[np.integer[Any]],
     sizes: npt.NDArray[np.integer[Any]],
 ) -> npt.NDArray[np.bool_]:
@@ -283,14 +288,14 @@ def _find_run_starts(
 
     Args:
         order: position of each reference in the order of use, [n].
-        files: index of each reference's file, [n].
+        file_indices: index of each reference's file, [n].
         offsets: offset of each reference in its file, or WHOLE_FILE, [n].
         sizes: bytes of each reference, [n].
     """
     begins_run = np.ones(len(order), np.bool_)
     gaps = offsets[1:].astype(np.int64) - offsets[:-1] - sizes[:-1]
     begins_run[1:] = (
-        (files[1:] != files[:-1])
+        (file_indices[1:] != file_indices[:-1])
         | (gaps < 0)
         | (gaps > _MAX_GAP_BYTES)
         | (order[1:] < order[:-1])
@@ -300,15 +305,15 @@ def _find_run_starts(
     return begins_run
 
 
-def _number_files(pack: Pack, paths: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the index in `paths` of the file that has each reference's bytes, [n]; add new files to `paths`."""
+def _number_files(pack: Pack, indices_by_path: dict[str, int]) -> npt.NDArray[np.int32]:
+    """Return the index of the file that has each reference's bytes, [n]; number new files, and add them to `indices_by_path`."""
     count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
-    # One file has the bytes of all references.
     if len(spools) == 1 and (spools[0] or len(originals) == 1):
+        # One file has the bytes of all references.
         path = spools[0] or originals[0]
-        return np.full(count, paths.setdefault(path, len(paths)), np.int32)
+        return np.full(count, indices_by_path.setdefault(path, len(indices_by_path)), np.int32)
     rows = zip(spread(spools, count), spread(originals, count), strict=True)
-    return np.array([paths.setdefault(spool or path, len(paths)) for spool, path in rows], np.int32)
+    return np.array([indices_by_path.setdefault(spool or path, len(indices_by_path)) for spool, path in rows], np.int32)
 
 
 def _read_remote(

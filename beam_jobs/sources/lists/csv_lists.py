@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from beam_jobs.file_kinds import UTF16_BOMS
 from beam_jobs.sources.lists.rows import MAX_ROW_BYTES, ListRow
-from beam_jobs.text_files.spans.csv_rows import cells as csv_cells
 from beam_jobs.text_files.spans.csv_rows import locate_rows
+from beam_jobs.text_files.spans.csv_rows import split_cells as split_csv_cells
 from beam_jobs.text_files.spans.lines import BOM, line_spans
 from tpudata.console.tables import count_text
 from tpudata.errors import SourceError
@@ -185,7 +185,7 @@ def _split_one_by_one(
             raise SourceError(f"{origin}: it is UTF-16; save it as UTF-8.")
         try:
             text = span.data.decode()
-            cells = csv_cells(text, form.delimiter, is_raw=form.is_raw)
+            cells = split_csv_cells(text, form.delimiter, is_raw=form.is_raw)
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{origin}: byte {error.start} of the row is not UTF-8; save the list as UTF-8."

@@ -9,7 +9,7 @@ import pyarrow  # type: ignore[import-untyped]
 
 from beam_jobs.annotations.objects_column import CATEGORIES, CROWDS
 from beam_jobs.parquet_files.class_names import describe_columns, find_class_names
-from beam_jobs.parquet_files.values import is_list, is_supported_type
+from beam_jobs.parquet_files.values import is_supported_list, is_supported_type
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.values.column_kinds import INT, LIST_KINDS, STR, ColumnKind
 from tpudata.console.nearest import did_you_mean
@@ -158,7 +158,7 @@ def _check_extra(
 def _fits(column_type: Any, kind: str) -> bool:
     """Return whether values of a type of Arrow can be read as a kind."""
     if kind in LIST_KINDS:
-        return is_list(column_type) and _fits(column_type.value_type, LIST_KINDS[kind])
+        return is_supported_list(column_type) and _fits(column_type.value_type, LIST_KINDS[kind])
     if kind == STR:
         return is_supported_type(column_type)
     types = pyarrow.types

@@ -18,13 +18,13 @@ from beam_jobs.references.reference import Reference, key_digests
 from beam_jobs.steps.global_window import put_in_global_window
 from tpudata.errors import SourceError
 
-_GROUPS = 256
+_GROUP_COUNT = 256
 # References that a worker holds back, so that a pack for each group has some hundreds of them.
 _MAX_HELD_REFERENCES = 1 << 16
 
 
 class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
-    """Raises SourceError if two references in packs have the same key; the result has no elements."""
+    """Transform that raises SourceError if two references in packs have the same key; the result has no elements."""
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
         """Group references by a hash of their keys, and compare the keys of each group."""
@@ -37,18 +37,18 @@ def make_duplicate_keys_error(first: Reference, other: Reference) -> SourceError
 
 
 class _ByKey(beam.DoFn):  # type: ignore[misc]
-    """Yields (group, pack) of references grouped by key, holding them back until the packs are large enough."""
+    """DoFn that yields (group, pack) of references grouped by key, and holds them back until the packs are large enough."""
 
     def start_bundle(self) -> None:
         self._held_packs: list[Pack] = []
-        self._count = 0
+        self._held_count = 0
 
     def process(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Hold back the keys and paths of a pack, and release all packs once they have many references."""
         pack = Pack.from_bytes(data).keep_keys_and_paths()
         self._held_packs.append(pack)
-        self._count += len(pack.keys)
-        if self._count >= _MAX_HELD_REFERENCES:
+        self._held_count += len(pack.keys)
+        if self._held_count >= _MAX_HELD_REFERENCES:
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -56,10 +56,10 @@ class _ByKey(beam.DoFn):  # type: ignore[misc]
 
     def _release(self) -> Iterator[tuple[int, bytes]]:
         """Yield the references held back, a pack for each group of keys, and hold nothing back."""
-        batch, self._held_packs, self._count = self._held_packs, [], 0
+        batch, self._held_packs, self._held_count = self._held_packs, [], 0
         if batch:
             pack = Pack.join(batch)
-            groups = key_digests(pack.keys)[:, 0] % np.uint64(_GROUPS)
+            groups = key_digests(pack.keys)[:, 0] % np.uint64(_GROUP_COUNT)
             for group, part in pack.group(groups.astype(np.intp)):
                 yield group, part.to_bytes()
 

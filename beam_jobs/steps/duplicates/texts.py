@@ -29,13 +29,13 @@ from tpudata.storage import RequestLimits
 DIGEST_BYTES = 16
 # Names of the outputs of OmitDuplicates.
 KEPT, OMITTED = "kept", "omitted"
-_GROUPS = 256
+_GROUP_COUNT = 256
 # Documents that a worker holds back, so that an element for each group has some hundreds of them.
 MAX_HELD_DOCUMENTS = 1 << 16
 
 
 class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references to documents into the same packs without the duplicates.
+    """Transform that omits the duplicates from packs of references to documents.
 
     The outputs are `kept`, packs, and `omitted`, InputCounts of the duplicates of each pack. Documents that cannot be read are
     kept; their conversion reports them.
@@ -100,7 +100,7 @@ def _name_pack(data: bytes) -> tuple[bytes, bytes]:
 
 
 class _Digests(LimitedStep):
-    """Yields (group, entries of documents), grouped by digest, holding documents back until there are enough."""
+    """DoFn that yields (group, entries of documents), grouped by digest, and holds documents back until there are enough."""
 
     def __init__(self, options: TextOptions, limits: RequestLimits, max_held_documents: int) -> None:
         super().__init__(limits)
@@ -109,7 +109,7 @@ class _Digests(LimitedStep):
 
     def start_bundle(self) -> None:
         self._entries: dict[int, list[_Entry]] = {}
-        self._count = 0
+        self._document_count = 0
 
     @holds_limits
     def process(self, element: tuple[bytes, bytes]) -> Iterator[tuple[int, list[_Entry]]]:
@@ -124,16 +124,17 @@ class _Digests(LimitedStep):
         for row, (key, texts) in enumerate(zip(pack.keys, documents, strict=True)):
             if texts is not None:
                 digest = hash_texts(texts)
-                self._entries.setdefault(digest[0] % _GROUPS, []).append((digest, key_bytes(key), name, row))
-        self._count += len(pack.keys)
-        if self._count >= self._max_held_documents:
+                self._entries.setdefault(digest[0] % _GROUP_COUNT, []).append((digest, key_bytes(key), name, row))
+        self._document_count += len(pack.keys)
+        if self._document_count >= self._max_held_documents:
             yield from self._release()
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from put_in_global_window(self._release())
 
     def _release(self) -> Iterator[tuple[int, list[_Entry]]]:
-        entries, self._entries, self._count = self._entries, {}, 0
+        """Yield the entries that are held, by group, and hold nothing back."""
+        entries, self._entries, self._document_count = self._entries, {}, 0
         yield from entries.items()
 
 
@@ -150,13 +151,14 @@ def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tupl
         kept_key, kept_pack_name, kept_row = kept[digest]
         if key < kept_key:
             # The document that was kept so far becomes the duplicate.
-            kept[digest], pack_name, row = (key, pack_name, row), kept_pack_name, kept_row
+            kept[digest] = key, pack_name, row
+            pack_name, row = kept_pack_name, kept_row
         duplicate_rows.setdefault(pack_name, []).append(row)
     yield from duplicate_rows.items()
 
 
 def _omit_duplicates(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
-    """Yield a pack without its duplicates, unless no row remains, and to the output OMITTED the InputCounts of the duplicates.
+    """Yield a pack without its duplicates, unless no row remains, and to the output OMITTED the InputCounts of any duplicates.
 
     Args:
         element: name of the pack, and {"packs": [its bytes], "rows": lists of its rows that are duplicates}.

@@ -37,7 +37,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
 
-# Function of a pack that returns the bytes of the texts of each record besides its content, int64 [n].
+# Function from a pack to the approximate bytes that each record takes besides its content, such as names: int64 [n].
 TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
 
 
@@ -51,7 +51,7 @@ class ListReferences(LimitedStep):
         source: source of the units.
         options: options of the conversion.
         text_bytes: see `TextBytes`.
-        progress: gets the inputs that are listed.
+        progress: gets the counts of listed inputs.
     """
 
     def __init__(
@@ -130,7 +130,8 @@ class ListReferences(LimitedStep):
             units: the units to list.
             counts: extended with the InputCounts of each unit.
         """
-        order, first_index = self._options.order, 0
+        order = self._options.order
+        first_index = 0
         for unit in units:
             with self._open_unit(unit, counts) as listing:
                 noting_source = source.noting(listing.notes.add)
@@ -165,7 +166,9 @@ class ListReferences(LimitedStep):
                 raise error
             rejects.add(error)
 
-        storage, ignored, notes = storage_for(self._options.output), list[str](), Notes()
+        storage = storage_for(self._options.output)
+        ignored: list[str] = []
+        notes = Notes()
         path = storage.join(self._options.output, f"{TEMPORARY_PREFIX}spool-{name}")
         with SpoolFile(path) as spool:
             yield _ListingSink(ignored, reject, spool, notes)

@@ -94,7 +94,8 @@ class _SplitParts(LimitedStep):
     @holds_limits
     def process(self, parts: Sequence[SourcePart] | bytes) -> Iterator[Any]:
         """Yield batches of units, and to SKIPPED the ignored files and the notes, if there are any."""
-        counts, ignored = InputCounts(), list[str]()
+        counts = InputCounts()
+        ignored: list[str] = []
         source = self._source.noting(counts.notes.add)
         if isinstance(parts, bytes):
             indexed_units: Iterable[tuple[int, SourceUnit]] = enumerate_units(source, ignored)

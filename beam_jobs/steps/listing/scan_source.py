@@ -83,14 +83,16 @@ def scan_here(source: ScannedSource) -> Source:
         SourceError: two rows have the same key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
-    facts, parts, rows = source.no_facts(), list[Any](), list[bytes]()
+    facts = source.no_facts()
+    parts: list[Any] = []
+    key_rows: list[bytes] = []
     for index, part in enumerate(list_parts(source)):
         scan = source.scan(index, part)
         for scanned_part in scan.parts():
             parts.append(scanned_part)
-            rows.append(scan.take_rows().tobytes())
+            key_rows.append(scan.take_rows().tobytes())
         facts.merge(scan.facts)
-    repeat = find_first_repeat(rows)
+    repeat = find_first_repeat(key_rows)
     if repeat is not None:
         raise source.describe_repeat(repeat, facts)
     return source.apply_scans(facts, parts)
@@ -138,11 +140,12 @@ class _Scan(LimitedStep):
 
 
 def _tag_groups(scan: Scan) -> list[TaggedOutput]:
+    """Take the rows that a scan holds, and return their keys by group, as elements of the side output."""
     return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]
-    """Combines the facts about parts of a source."""
+    """Combination of the facts about parts of a source."""
 
     def __init__(self, source: ScannedSource) -> None:
         super().__init__()
@@ -167,8 +170,8 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
 
 def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
     """Yield the first repeated key of a group, if there is one."""
-    _, rows = group
-    repeat = find_first_repeat(rows)
+    _, key_rows = group
+    repeat = find_first_repeat(key_rows)
     if repeat is not None:
         yield repeat
 

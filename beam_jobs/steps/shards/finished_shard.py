@@ -13,7 +13,7 @@ from tpudata.format.shards.dali_index import write_dali_index
 from tpudata.format.written_files import WrittenFile
 from tpudata.storage import storage_for
 
-# Entries in the index of a shard: a digest of its inputs, the converter's summary, and rejects by kind.
+# Keys of `ShardIndex.summary`: a digest of the inputs, the converter's summary, and the number of rejects by kind.
 INPUTS, RECORDS, REJECTED = "inputs", "records", "rejected"
 
 
@@ -68,7 +68,7 @@ def find_finished(
         return None
     files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
     rejects = storage.stat(storage.join(output, rejects_name(name)))
-    # A list of rejects next to a shard that has none is another run's.
+    # A list of rejects next to a shard without rejects is another run's; without its list, a shard with rejects is not whole.
     if (rejects is not None) != bool(index.summary[REJECTED]):
         return None
     keys = storage.stat(storage.join(output, keys_name(name))) if needs_keys else None

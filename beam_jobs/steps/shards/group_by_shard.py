@@ -2,7 +2,7 @@
 
 Grouping by shard in one step would make an element of almost every reference, since a pack of a few thousand has one or two for
 each shard. So references are grouped by runs of neighbouring shards first; one worker then sorts the references of a run, some
-64,000, and cuts them into shards.
+64,000, and divides them into shards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RUN_REFERENCES, _MIN_HELD, _MAX_HELD = 256, 1 << 16, 1 << 18
 
 
 class GroupByShard(beam.PTransform):  # type: ignore[misc]
-    """Turns packs of references into ((split, shard number), packs of the shard's references in order).
+    """Transform from packs of references to ((split, shard number), packs of the shard's references in order).
 
     Args:
         plan: the Plan, as a side input.
@@ -50,24 +50,24 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
 
 
 class ByRun(beam.DoFn):  # type: ignore[misc]
-    """Yields ((split, run of shards), pack), holding references back until there are enough for full packs."""
+    """DoFn that yields ((split, number of a run of shards), pack), and holds references back until they fill large packs."""
 
     def start_bundle(self) -> None:
         """Begin a bundle: hold no references back; `process` sets the plan."""
         self._held_packs: dict[str, list[Pack]] = defaultdict(list)
-        self._count = 0
+        self._held_count = 0
         self._plan: Plan | None = None
 
-    def process(self, references: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
+    def process(self, data: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Hold the references of a pack back, and yield all that are held if they are enough."""
         # For `finish_bundle`, which gets no side inputs.
         self._plan = plan
-        for split, part in Pack.from_bytes(references).group_by_split():
+        for split, part in Pack.from_bytes(data).group_by_split():
             self._held_packs[split].append(part)
-            self._count += len(part.keys)
+            self._held_count += len(part.keys)
         # About the number of runs: each split is rounded down, and `_MIN_HELD` is enough for a few.
         run_count = sum(split.shard_count // split.group_width for split in plan.splits.values())
-        if self._count >= min(_MAX_HELD, max(_MIN_HELD, _RUN_REFERENCES * run_count)):
+        if self._held_count >= min(_MAX_HELD, max(_MIN_HELD, _RUN_REFERENCES * run_count)):
             yield from self._release(plan)
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -77,12 +77,13 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
 
     def _release(self, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Yield the references held back, a pack for each run of shards, and hold nothing back."""
-        packs_by_split, self._held_packs, self._count = self._held_packs, defaultdict(list), 0
+        packs_by_split, self._held_packs, self._held_count = self._held_packs, defaultdict(list), 0
         for split, packs in packs_by_split.items():
             # Joined first, since a single pack of 4,096 has only a few references for each of a thousand runs.
             pack, split_plan = Pack.join(packs), plan.splits[split]
-            for run, pack_of_run in pack.group(split_plan.find_shards(pack.positions) // split_plan.group_width):
-                yield (split, run), pack_of_run.to_bytes()
+            run_numbers = split_plan.find_shards(pack.positions) // split_plan.group_width
+            for run_number, pack_of_run in pack.group(run_numbers):
+                yield (split, run_number), pack_of_run.to_bytes()
 
 
 def split_by_shard(element: tuple[_RunKey, Iterable[bytes]], plan: Plan) -> Iterator[tuple[ShardKey, list[bytes]]]:

@@ -27,7 +27,7 @@ class ShardConversion:
     Attributes:
         summary: counts of the converter.
         rejects: the rejected inputs, in their order.
-        rejected_rows: indices of the rejected inputs among all inputs.
+        rejected_rows: indices of the rejected inputs among the shard's inputs.
         bytes_read: bytes of the inputs that could be read.
         record_count: number of records so far.
     """
@@ -52,7 +52,7 @@ class ShardConversion:
         self._context = context
         self._skips_bad_inputs = skips_bad_inputs
         self._progress = progress
-        self._errors: dict[str, BadRecordError] = {}
+        self._errors_by_key: dict[str, BadRecordError] = {}
 
     def records(self) -> Iterator[Record]:
         """Yield the records of the shard; at their end, list the rejected inputs and report the progress.
@@ -80,16 +80,16 @@ class ShardConversion:
         """Raise the error of a bad input, or keep it for `_collect_rejects` if bad inputs are skipped."""
         if not self._skips_bad_inputs:
             raise error
-        self._errors[reference.key] = error
+        self._errors_by_key[reference.key] = error
 
     def _collect_rejects(self) -> None:
         """Add the rejected inputs to `rejects` and their rows to `rejected_rows`, in the order of the inputs.
 
         A converter may reject an input after it has read others, and several at a time.
         """
-        if not self._errors:
+        if not self._errors_by_key:
             return
         for row, key in enumerate(itertools.chain.from_iterable(pack.keys for pack in self._packs)):
-            if key in self._errors:
-                self.rejects.add(self._errors[key])
+            if key in self._errors_by_key:
+                self.rejects.add(self._errors_by_key[key])
                 self.rejected_rows.append(row)

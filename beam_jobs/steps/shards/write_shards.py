@@ -158,7 +158,8 @@ class WriteShards(LimitedStep):
         if finished is None:
             return None
         self._shards_kept.inc()
-        index, summary = finished.index, json.dumps(finished.summary_json)
+        index = finished.index
+        summary = json.dumps(finished.summary_json)
         size, checksum = index.shard_bytes, index.shard_crc32c
         return ShardResult(
             inputs.split, name, index.records, size, checksum, summary, finished.rejected, finished.files
@@ -175,8 +176,8 @@ class WriteShards(LimitedStep):
             progress=self._progress,
         )
         records = conversion.records()
-        first = next(records, None)
-        if first is None:
+        first_record = next(records, None)
+        if first_record is None:
             return self._finish_without_shard(inputs, conversion)
         # A run that began with an empty folder and skips nothing has no rejects; looking for them costs an object store a request.
         may_have_rejects = self._skips_bad_inputs or self._resumes
@@ -186,7 +187,7 @@ class WriteShards(LimitedStep):
         shard, files = write_shard_files(
             self._output,
             inputs.name,
-            itertools.chain([first], records),
+            itertools.chain([first_record], records),
             # Called once the records have ended, when these counts are complete.
             lambda: {
                 INPUTS: inputs.digest,
@@ -195,7 +196,7 @@ class WriteShards(LimitedStep):
             },
             compression=self._spec.options.compression,
             dali_index=self._spec.has_dali_index,
-            # Without --resume the folder was empty, so a shard of this name is another run's, or of an earlier attempt.
+            # Without --resume the folder was empty, so a shard of this name belongs to another run, or to an earlier attempt.
             replace=self._resumes,
         )
         # These may follow the index: a resumed run keeps a shard only if its rejects and keys also exist.
@@ -206,7 +207,8 @@ class WriteShards(LimitedStep):
             files += (self._write_keys(inputs.name, ShardKeys.of(inputs.entries, shard.crc32c)),)
         self._count(conversion)
         self._shards_written.inc()
-        summary, rejected = json.dumps(conversion.summary.to_json()), conversion.rejects.counts()
+        summary = json.dumps(conversion.summary.to_json())
+        rejected = conversion.rejects.counts()
         return ShardResult(
             inputs.split, inputs.name, shard.records, shard.bytes, shard.crc32c, summary, rejected, files
         )
@@ -218,7 +220,8 @@ class WriteShards(LimitedStep):
         mark_rejected(inputs.entries, rows)
         files = rejects.write_without_shard(self._output, inputs.entries[rows]) if rows else ()
         self._count(conversion)
-        summary, rejected = json.dumps(conversion.summary.to_json()), rejects.counts()
+        summary = json.dumps(conversion.summary.to_json())
+        rejected = rejects.counts()
         return ShardResult(
             inputs.split,
             inputs.name,

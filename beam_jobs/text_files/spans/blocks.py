@@ -28,7 +28,7 @@ class SpanBlock(NamedTuple):
 
     Attributes:
         data: bytes that contain the spans.
-        starts: int64 [n], index of the first byte of each in `data`; any if the span is too large and has no data.
+        starts: int64 [n], index of the first byte of each in `data`; meaningless if the span is too large and has no data.
         sizes: int64 [n], bytes of each.
         offsets: int64 [n], offset of each in the file.
     """
@@ -101,8 +101,8 @@ def find_line_blocks(
         if stop is not None and line_offset >= stop:
             return
         first_end = chunk.find(b"\n")
-        # The line that ends first in the chunk is too long, with its earlier pieces.
         if first_end >= 0 and size + first_end > limit:
+            # The line that ends first in the chunk is too long, with its earlier pieces.
             yield _make_block_without_data(line_offset, size + first_end)
             line_offset += size + first_end + 1
             chunk, pieces, size = chunk[first_end + 1 :], [], 0

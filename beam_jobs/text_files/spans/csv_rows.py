@@ -76,7 +76,8 @@ def locate_rows(
     """
     delimiter_bytes = delimiter.encode()
     row_lines: list[bytes] = []
-    begin: Span | None = None
+    # The first line of a row that is not complete.
+    first_line: Span | None = None
     size = 0
     for number, span in enumerate(spans, 1):
         if span.size > limit:
@@ -87,25 +88,25 @@ def locate_rows(
         # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_bom(span)
         # Whether a quote is open before the line.
-        is_open = begin is not None
-        if begin is None:
+        is_open = first_line is not None
+        if first_line is None:
             if line.is_blank and delimiter_bytes not in line.data:
                 continue
             if is_raw or b'"' not in line.data:
                 yield PlacedRow(strip_cr(line), number, span.offset + span.size + 1)
                 continue
-            begin, row_lines = line, []
-        size = line.offset + line.size - begin.offset
+            first_line, row_lines = line, []
+        size = line.offset + line.size - first_line.offset
         if size > limit:
             row_lines.clear()
         else:
             row_lines.append(line.data)
         if not _ends_open(line.data, delimiter_bytes, is_open):
-            yield PlacedRow(join_lines(begin, size, row_lines), number, span.offset + span.size + 1)
-            begin = None
-    if begin is not None:
+            yield PlacedRow(join_lines(first_line, size, row_lines), number, span.offset + span.size + 1)
+            first_line = None
+    if first_line is not None:
         # A quote is still open at the end of the file.
-        yield PlacedRow(join_lines(begin, size, row_lines), number, span.offset + span.size + 1)
+        yield PlacedRow(join_lines(first_line, size, row_lines), number, span.offset + span.size + 1)
 
 
 def find_columns(
@@ -121,7 +122,7 @@ def find_columns(
         are_right: returns whether columns can be the columns of the file.
 
     Returns:
-        (delimiter, columns); if no delimiter gives them, an empty string and the columns that the first delimiter gives.
+        (delimiter, columns); if no delimiter gives them, an empty string and the first columns that are not empty.
 
     Raises:
         SourceError: no delimiter gives the right columns, and `read_columns` raised this for one of them.
@@ -143,7 +144,7 @@ def find_columns(
     return "", first_columns
 
 
-def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
+def split_cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
     """Return the cells of a row of CSV.
 
     Args:
@@ -160,24 +161,24 @@ def cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
         if "\r" in row:
             raise ValueError(_BARE_CR)
         return row.split(delimiter)
-    texts = []
+    cells = []
     position = 0
     while True:
         if row.startswith('"', position):
             end = _find_closing_quote(row, position + 1)
-            texts.append(row[position + 1 : end].replace('""', '"'))
+            cells.append(row[position + 1 : end].replace('""', '"'))
             position = end + 1
             if position < len(row) and row[position] != delimiter:
-                raise ValueError(f"{row[position]!r} after the closing quote of cell {len(texts)}")
+                raise ValueError(f"{row[position]!r} after the closing quote of cell {len(cells)}")
         else:
             end = row.find(delimiter, position)
             end = len(row) if end < 0 else end
             if row.find("\r", position, end) >= 0:
                 raise ValueError(_BARE_CR)
-            texts.append(row[position:end])
+            cells.append(row[position:end])
             position = end
         if position >= len(row):
-            return texts
+            return cells
         # Skips the delimiter.
         position += 1
 

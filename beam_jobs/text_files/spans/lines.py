@@ -63,7 +63,8 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
         for line in whole_lines:
             yield Span(line_offset, len(line), line if len(line) <= limit else b"")
             line_offset += len(line) + 1
-        pieces, size = [start_of_line] if len(start_of_line) <= limit else [], len(start_of_line)
+        pieces = [start_of_line] if len(start_of_line) <= limit else []
+        size = len(start_of_line)
     if size:
         yield Span(line_offset, size, b"".join(pieces))
 
@@ -96,28 +97,29 @@ def join_paragraphs(
         starts_inside: whether the lines before the first blank one belong to a paragraph that began earlier.
     """
     lines: list[bytes] = []
-    begin: Span | None = None
+    # The first line of a paragraph that is not complete.
+    first_line: Span | None = None
     size = 0
     for span in spans:
-        if begin is None and stop is not None and span.offset >= stop:
+        if first_line is None and stop is not None and span.offset >= stop:
             return
         # Only the file can begin with a byte order mark.
         line = span if span.offset else strip_bom(span)
         if line.is_blank:
-            if begin is not None:
-                yield join_lines(begin, size, lines)
-            begin, starts_inside = None, False
+            if first_line is not None:
+                yield join_lines(first_line, size, lines)
+            first_line, starts_inside = None, False
         # Lines of a paragraph that began earlier are skipped.
-        elif begin is not None or not starts_inside:
-            if begin is None:
-                begin, lines = line, []
-            size = line.offset + line.size - begin.offset
+        elif first_line is not None or not starts_inside:
+            if first_line is None:
+                first_line, lines = line, []
+            size = line.offset + line.size - first_line.offset
             if size <= limit:
                 lines.append(line.data)
             else:
                 lines.clear()
-    if begin is not None:
-        yield join_lines(begin, size, lines)
+    if first_line is not None:
+        yield join_lines(first_line, size, lines)
 
 
 def join_paragraphs_in_range(
@@ -130,15 +132,15 @@ def join_paragraphs_in_range(
         start: first byte of the range.
         stop: byte after the range.
         limit: most bytes of a paragraph; a longer one has no data.
-        sizes: sizes of reads, which are in bytes.
+        sizes: sizes of reads, in bytes.
     """
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
         spans_from_start = line_spans(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit)
         for span in join_paragraphs(spans_from_start, limit, stop):
             # The first paragraph begins with the file, before its mark.
-            begin = 0 if span.offset == len(BOM) and has_bom(path) else span.offset
-            if begin >= start:
+            paragraph_start = 0 if span.offset == len(BOM) and has_bom(path) else span.offset
+            if paragraph_start >= start:
                 yield span
         return
     spans = line_spans(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
@@ -187,6 +189,6 @@ def strip_cr(span: Span) -> Span:
     return Span(span.offset, span.size - 1, span.data[:-1])
 
 
-def join_lines(begin: Span, size: int, lines: list[bytes]) -> Span:
-    """Return the span of `size` bytes that begins with the line `begin`; `lines` is empty if the span is too large to have data."""
-    return strip_cr(Span(begin.offset, size, b"\n".join(lines)))
+def join_lines(first_line: Span, size: int, lines: list[bytes]) -> Span:
+    """Return the span of `size` bytes that begins with `first_line`; `lines` is empty if the span is too large to have data."""
+    return strip_cr(Span(first_line.offset, size, b"\n".join(lines)))

@@ -32,57 +32,61 @@ def split_documents(
     # `search_start` on.
     buffer, buffer_start, search_start = b"", offset, 0
     # Offset of the current document in the file; None before the first one to be yielded.
-    begin = None if start > 0 else 0
+    document_start = None if start > 0 else 0
     for chunk in chunks:
         buffer += chunk
         while (separator_start := buffer.find(separator_bytes, search_start)) >= 0:
-            if begin is not None:
-                yield from _cut_document(buffer, buffer_start, begin, buffer_start + separator_start, limit)
+            if document_start is not None:
+                yield from _cut_document(buffer, buffer_start, document_start, buffer_start + separator_start, limit)
             # Not after the separator: separators may overlap.
             search_start = separator_start + 1
-            begin = buffer_start + separator_start + len(separator_bytes)
-            if begin < start:
-                begin = None
-            elif stop is not None and begin >= stop:
+            document_start = buffer_start + separator_start + len(separator_bytes)
+            if document_start < start:
+                document_start = None
+            elif stop is not None and document_start >= stop:
                 return
+        # The last bytes may be the start of a separator, so they are searched again with the next chunk.
         search_start = max(search_start, len(buffer) - len(separator_bytes) + 1)
+        # Searched bytes are dropped, except for the current document as long as it may be within the limit.
         dropped_bytes = search_start
-        if begin is not None and begin >= buffer_start:
+        if document_start is not None and document_start >= buffer_start:
             # The last bytes may be part of a separator, so the document may still be short enough.
-            may_fit = buffer_start + len(buffer) - begin <= limit + len(separator_bytes)
-            dropped_bytes = min(search_start, begin - buffer_start) if may_fit else search_start
+            may_fit = buffer_start + len(buffer) - document_start <= limit + len(separator_bytes)
+            dropped_bytes = min(search_start, document_start - buffer_start) if may_fit else search_start
         buffer, buffer_start = buffer[dropped_bytes:], buffer_start + dropped_bytes
         search_start -= dropped_bytes
-    if begin is not None:
-        yield from _cut_document(buffer, buffer_start, begin, buffer_start + len(buffer), limit)
+    if document_start is not None:
+        yield from _cut_document(buffer, buffer_start, document_start, buffer_start + len(buffer), limit)
 
 
 def split_documents_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
     """Yield the documents of a file that begin in the range from byte `start` to before `stop`; see `split_documents`."""
-    first = max(0, start - len(separator.encode()))
-    return split_documents(read_plain_chunks(path, first, stop), separator, limit, offset=first, start=start, stop=stop)
+    first_offset = max(0, start - len(separator.encode()))
+    return split_documents(
+        read_plain_chunks(path, first_offset, stop), separator, limit, offset=first_offset, start=start, stop=stop
+    )
 
 
-def _cut_document(buffer: bytes, buffer_start: int, begin: int, end: int, limit: int) -> Iterator[Span]:
-    """Yield the document from byte `begin` to before `end` of the file; nothing if it is blank.
+def _cut_document(buffer: bytes, buffer_start: int, document_start: int, end: int, limit: int) -> Iterator[Span]:
+    """Yield the document from byte `document_start` to before `end` of the file; nothing if it is blank.
 
     Args:
         buffer: bytes of the file.
         buffer_start: offset of the buffer in the file.
-        begin: offset of the document in the file.
+        document_start: offset of the document in the file.
         end: offset of the separator after the document, or of the end of the file.
         limit: most bytes of a document; a longer one has no data.
     """
     # The start of a document is dropped from the buffer only if the document is too long.
-    if end - begin > limit or begin < buffer_start:
-        yield Span(begin, end - begin, b"")
+    if end - document_start > limit or document_start < buffer_start:
+        yield Span(document_start, end - document_start, b"")
         return
-    # `data` is empty between separators that overlap, where `end` is before `begin`.
-    data = buffer[begin - buffer_start : end - buffer_start]
-    if not begin and data.startswith(BOM):
-        data, begin = data[len(BOM) :], len(BOM)
-    text = data.lstrip(_LINE_ENDS)
-    text_begin = begin + len(data) - len(text)
-    text = text.rstrip(_LINE_ENDS)
-    if text and not text.isspace():
-        yield Span(text_begin, len(text), text)
+    # `data` is empty between separators that overlap, where `end` is before `document_start`.
+    data = buffer[document_start - buffer_start : end - buffer_start]
+    if not document_start and data.startswith(BOM):
+        data, document_start = data[len(BOM) :], len(BOM)
+    content = data.lstrip(_LINE_ENDS)
+    content_start = document_start + len(data) - len(content)
+    content = content.rstrip(_LINE_ENDS)
+    if content and not content.isspace():
+        yield Span(content_start, len(content), content)

@@ -27,11 +27,11 @@ def test_each_split_has_the_same_sample_in_any_order() -> None:
     }
     sample = Sample()
     sample.add(references)
-    assert sample.splits == {split: items[:SAMPLE_SIZE] for split, items in due.items()}
+    assert sample.references_by_split == {split: items[:SAMPLE_SIZE] for split, items in due.items()}
     random.Random(0).shuffle(references)
     other = Sample()
     other.add(references)
-    assert other.splits == sample.splits
+    assert other.references_by_split == sample.references_by_split
 
 
 def test_merged_samples_equal_the_sample_of_all_inputs() -> None:
@@ -47,4 +47,4 @@ def test_merged_samples_equal_the_sample_of_all_inputs() -> None:
             part = combine.add_input(part, smallest.to_bytes())
         parts.append(part)
     merged = combine.extract_output(combine.merge_accumulators(reversed(parts)))
-    assert merged.splits == whole.splits
+    assert merged.references_by_split == whole.references_by_split

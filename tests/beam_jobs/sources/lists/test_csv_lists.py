@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_jobs.sources.lists.csv_lists import CsvForm, read_csv_header, read_csv_rows
-from beam_jobs.text_files.spans.csv_rows import cells, locate_rows
+from beam_jobs.text_files.spans.csv_rows import locate_rows, split_cells
 from beam_jobs.text_files.spans.lines import line_spans
 from tpudata.errors import SourceError
 
@@ -37,7 +37,7 @@ def rows_one_by_one(data: bytes, form: CsvForm) -> Iterator[tuple[int, int, dict
     spans = line_spans([data], 0, 1 << 20)
     for placed in locate_rows(spans, form.delimiter, 1 << 20, "", is_raw=form.is_raw):
         text = placed.span.data.decode()
-        values = text.split(form.delimiter) if form.is_raw else cells(text, form.delimiter)
+        values = text.split(form.delimiter) if form.is_raw else split_cells(text, form.delimiter)
         yield placed.line_count, min(placed.end, len(data)), dict(zip(COLUMNS, values, strict=True))
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_jobs.text_files.spans.csv_rows import cells, join_rows
+from beam_jobs.text_files.spans.csv_rows import join_rows, split_cells
 from beam_jobs.text_files.spans.lines import BOM, line_spans
 from tpudata.errors import SourceError
 
@@ -45,7 +45,7 @@ def test_reads_what_the_csv_module_writes(
     # Every cell quoted, as no row is then blank and no line end stands alone.
     csv.writer(buffer, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(table)
     data = (BOM if mark else b"") + buffer.getvalue().encode()
-    assert [cells(row, delimiter) for row in rows_of(data, delimiter, cuts)] == table
+    assert [split_cells(row, delimiter) for row in rows_of(data, delimiter, cuts)] == table
 
 
 @given(st.text(st.sampled_from('ab,"\n '), max_size=30))
@@ -54,7 +54,7 @@ def test_reads_the_rows_that_the_csv_module_reads(text: str) -> None:
         expected = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error:
         return
-    found = [cells(row, ",") for row in rows_of(text.encode())]
+    found = [split_cells(row, ",") for row in rows_of(text.encode())]
     # Lines of blanks are skipped here.
     assert found == [row for row in expected if len(row) > 1 or row[0].strip()] or "" in map(str.strip, text.split('"'))
     assert [cell for row in found for cell in row if cell.strip()] == [
@@ -68,12 +68,12 @@ def test_reads_the_rows_that_the_csv_module_reads(text: str) -> None:
 )
 def test_rejects_wrong_quotes(row: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        cells(row, ",")
+        split_cells(row, ",")
 
 
 def test_keeps_a_quote_inside_a_plain_cell() -> None:
     assert rows_of(b'5" pipe,2\n"a\nb",3\n') == ['5" pipe,2', '"a\nb",3']
-    assert cells('5" pipe,2', ",") == ['5" pipe', "2"]
+    assert split_cells('5" pipe,2', ",") == ['5" pipe', "2"]
 
 
 def test_reads_a_row_of_200_000_lines() -> None:
