@@ -196,7 +196,7 @@ def _apply_facts(facts: ScanFacts, conversion: Conversion) -> Source:
 
 def _find_first_blocks(facts: ScanFacts) -> dict[int, int]:
     """Return, by index of a scanned file, the number of blocks of the files before it."""
-    first_blocks: dict[int, int] = facts.first_blocks()
+    first_blocks: dict[int, int] = facts.find_first_blocks()
     return first_blocks
 
 

@@ -75,7 +75,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
 
 
 def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
-    """Return the class and the split of a record by its innermost folders: CLASS, or SPLIT/CLASS.
+    """Return the class and the split of a record, which its innermost folders name: CLASS, or SPLIT/CLASS.
 
     Args:
         folders: names of the folders, outermost first.

@@ -48,6 +48,7 @@ from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_patte
 
 # Names that decide the form of a folder or a pattern, which may have millions.
 _MAX_NAMES = 10_000
+# The last character of a wildcard, such as `*` or `[0-9]`.
 _WILDCARD_END = re.compile(r"[*?\]]")
 
 
@@ -192,7 +193,9 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
 
 def _match_files(pattern: str) -> Iterator[Entry]:
     """Yield the files that a pattern matches, except those with a name to ignore."""
-    return (entry for entry, below in expand(pattern) if not entry.is_folder and not is_ignored_path(below))
+    return (
+        entry for entry, relative_path in expand(pattern) if not entry.is_folder and not is_ignored_path(relative_path)
+    )
 
 
 def _find_form(pattern: str) -> str:
@@ -202,8 +205,9 @@ def _find_form(pattern: str) -> str:
         SourceError: no file matches, or the files are of several forms.
     """
     name_pattern = split_pattern(pattern)[1][-1]
+    text_after_wildcards = _WILDCARD_END.split(name_pattern)[-1]
     # All matches of `*.jpg` have one form, so the first decides.
-    fixes_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
+    fixes_ending = find_form_of_ending(text_after_wildcards) is not None
     paths: dict[str, str] = {}
     for entry in itertools.islice(_match_files(pattern), _MAX_NAMES):
         form = _find_form_of_name(entry.name)

@@ -214,15 +214,18 @@ class SourceOptions:
             for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks", "targets"):
                 if getattr(self, name):
                     raise UsageError(f"--label-from and {_name_flag(name)}: choose one")
-        flags = [_name_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
-        if len(flags) > 1:
-            raise UsageError(f"{' and '.join(flags)}: choose one")
+        annotation_flags = [
+            _name_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None
+        ]
+        if len(annotation_flags) > 1:
+            raise UsageError(f"{' and '.join(annotation_flags)}: choose one")
         if self.unannotated is not None and not self.is_annotated:
             raise UsageError("--unannotated requires --annotations, --masks or --targets. Pass one, or omit the flag")
         for name in ("source", "unlabelled", "label_column", "label_type"):
             if self.is_annotated and getattr(self, name):
                 raise UsageError(
-                    f"{flags[0]} and {_name_flag(name)}: pictures get their labels from {flags[0]}. Omit the latter."
+                    f"{annotation_flags[0]} and {_name_flag(name)}: pictures get their labels from {annotation_flags[0]}. Omit"
+                    " the latter."
                 )
         for column, column_kind in self.column_kinds.items():
             # A missing list is stored as an empty list, so a column of lists takes no substitute.

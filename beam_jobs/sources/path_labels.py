@@ -27,6 +27,7 @@ _LABEL = "label"
 _MAX_PATHS = 10_000
 # Digits of the largest int64; int() may reject a string that is much longer.
 _MAX_DIGITS = 19
+# Whole numbers of an undeclared column; a column with others, such as 007, holds strings, since they may be ids.
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 
@@ -80,7 +81,8 @@ class PathLabels:
                 f"--column-types: --label-from has no group {unknown_column!r} (expected one of: {', '.join(columns) or 'none'})"
             )
         class_group = _find_class_group(pattern)
-        first_path, has_match = "", False
+        first_path = ""
+        has_match = False
         labels: set[str] = set()
         # Columns whose values so far are all whole numbers.
         integer_columns = set(columns)

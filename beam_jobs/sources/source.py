@@ -21,8 +21,8 @@ from tpudata.format import Feature
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# What a source's `parts` and `units` yield, and `units` and `references` take. Each source has other types; the pipeline only
-# pickles the values and passes them on.
+# What a source's `parts` and `units` yield, and `units` and `references` take. Each source has its own types; the pipeline
+# only pickles the values and passes them on.
 SourcePart: TypeAlias = Any
 SourceUnit: TypeAlias = Any
 # Facts that a scan collects about its part, such as ListFacts. `merge` adds the facts about another part.
@@ -102,7 +102,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def parts(self) -> Iterable[SourcePart]:
-        """Yield the input's parts in order: folders, ranges of names, archives. One worker calls this, and holds one part."""
+        """Yield the input's parts in order, such as folders or archives. One worker calls this, and holds one part at a time."""
 
     @abc.abstractmethod
     def units(self, part: SourcePart, ignored: list[str]) -> Iterable[SourceUnit]:
@@ -160,7 +160,7 @@ class Scan(Protocol):
     facts: ScanFacts
 
     @property
-    def held(self) -> int:
+    def held_row_count(self) -> int:
         """Number of rows that `take_rows` would return."""
 
     def parts(self) -> Iterator[SourcePart]:
@@ -199,7 +199,7 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def describe_repeat(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
+    def make_repeat_error(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
         """Return the error of two rows that have the same key.
 
         Args:

@@ -38,8 +38,11 @@ class PictureIndex:
     """
 
     def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
-        # The key of picture i is keys[key_ends[i]:key_ends[i + 1]].
-        digests, key_ends, sizes, keys = [], [0], [], bytearray()
+        digests: list[int] = []
+        sizes: list[int] = []
+        # All keys joined; the key of picture i is keys[key_ends[i]:key_ends[i + 1]].
+        keys = bytearray()
+        key_ends = [0]
         for files in folder_ranges(folder, deep=True):
             for picture in list_pictures(files, omitted):
                 keys += key_bytes(picture.key)
@@ -48,23 +51,25 @@ class PictureIndex:
                 digests.append(_hash_match_key(make_match_key(picture.key)))
         digest_array = np.array(digests, np.uint64)
         # Indices of the pictures in the order of their digests.
-        self._rows = np.argsort(digest_array, kind="stable")
-        self._digests = digest_array[self._rows]
-        self._keys, self._key_ends, self._sizes = bytes(keys), np.array(key_ends, np.int64), np.array(sizes, np.int64)
+        self._sorted_indices = np.argsort(digest_array, kind="stable")
+        self._digests = digest_array[self._sorted_indices]
+        self._keys = bytes(keys)
+        self._key_ends = np.array(key_ends, np.int64)
+        self._sizes = np.array(sizes, np.int64)
 
     def find(self, name: str) -> list[Picture]:
         """Return the pictures that a name in an annotation file may refer to."""
         digest = np.uint64(_hash_match_key(make_match_key(name)))
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         # Pictures with the digest of the name's match key; the name itself may fit only some of them.
-        candidates = map(self._make_picture, self._rows[first:stop].tolist())
+        candidates = map(self._make_picture, self._sorted_indices[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         # If the name is a path, pictures at that path take precedence over others of the same file name.
         return [picture for picture in pictures if is_whole_path(name, picture.key)] or pictures
 
-    def _make_picture(self, row: int) -> Picture:
-        begin, end = self._key_ends[row : row + 2].tolist()
-        return Picture(self._keys[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
+    def _make_picture(self, index: int) -> Picture:
+        start, stop = self._key_ends[index : index + 2].tolist()
+        return Picture(self._keys[start:stop].decode("utf-8", "surrogateescape"), int(self._sizes[index]))
 
 
 @functools.lru_cache(maxsize=1)

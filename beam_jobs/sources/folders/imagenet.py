@@ -146,7 +146,7 @@ class ImageNet(Source):
         return self.classes.labels
 
     def parts(self) -> Sequence[ImageNetUnit]:
-        """Return the inner tars or the folders of the training images, and the validation images."""
+        """Return a tar or folder for each synset, and the tar or folder of validation images if they lie together."""
         return self.tars_and_folders
 
     def units(self, part: ImageNetUnit, ignored: list[str]) -> Iterator[ImageNetUnit]:
@@ -161,7 +161,7 @@ class ImageNet(Source):
     def references(
         self, unit: ImageNetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
-        """Yield a reference to every image of a part.
+        """Yield a reference to every image of a unit.
 
         Raises:
             CorruptionError: a tar is truncated or damaged.
@@ -266,7 +266,7 @@ def _read_synsets(path: str) -> tuple[str, ...]:
 
 
 def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
-    """Yield every image of a part: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
+    """Yield every image of a unit: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
 
     Raises:
         CorruptionError: the tar is truncated or damaged.

@@ -115,10 +115,11 @@ class ImageArrays(ClassifiedSource):
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
         several_labels, features = sets[0].several_labels, sets[0].features
-        other = next((one for one in sets if (one.several_labels, one.features) != (several_labels, features)), None)
-        if other is not None:
+        first_kind = (several_labels, features)
+        other_set = next((other for other in sets if (other.several_labels, other.features) != first_kind), None)
+        if other_set is not None:
             raise SourceError(
-                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {other.name}. Convert them apart."
+                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {other_set.name}. Convert them apart."
             )
         has_classes = not source_options.unlabelled
         return cls(

@@ -48,24 +48,26 @@ def load_source(group: str, name: str) -> Installed | None:
     return cast("Installed", installed)
 
 
-def open_installed(name: str, installed: Installed, arguments: Mapping[str, str], options: Mapping[str, Any]) -> Source:
+def open_installed(
+    name: str, installed: Installed, arguments: Mapping[str, str], options_by_field: Mapping[str, Any]
+) -> Source:
     """Open a source of an installed package.
 
     Args:
         name: name of the source.
         installed: class or function that its entry point names.
         arguments: arguments from the command line, as strings; only a class takes any.
-        options: options of the conversion, by the name of the field that gets them; a function gets their values.
+        options_by_field: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:
         UsageError: arguments do not fit, a function returns no source, or an attribute of the source has the wrong type.
     """
     if isinstance(installed, type):
-        source = open_with_arguments(name, installed, arguments, options)
+        source = open_with_arguments(name, installed, arguments, options_by_field)
     elif arguments:
         raise make_no_arguments_error(name)
     else:
-        source = installed(*options.values())
+        source = installed(*options_by_field.values())
         if not isinstance(source, Source):
             raise UsageError(
                 f"--source={name}: {installed.__module__}.{installed.__qualname__}: not a source (got {type(source).__name__},"

@@ -49,7 +49,7 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 def check_attributes(source: Source) -> None:
     """Raise UsageError if `features`, `labels` or a boolean attribute of a source is of another type than `Source` declares."""
-    # Descriptions of the expected types, by the name of each attribute of another type.
+    # Descriptions of the expected types, by the name of each attribute that is of another type.
     expected_types: dict[str, str] = {}
     features: Any = source.features
     if not isinstance(features, tuple) or not all(isinstance(feature, Feature) for feature in features):
@@ -121,7 +121,9 @@ class _ReferenceCheck:
 
     def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:
         columns = source.record_columns
-        self._method_name, self._has_classes, self._stores_classes = method_name, source.has_classes, stores_classes
+        self._method_name = method_name
+        self._has_classes = source.has_classes
+        self._stores_classes = stores_classes
         self._has_annotations = columns.annotations is not None
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class

@@ -97,6 +97,7 @@ class ListFile(NamedTuple):
 
 
 def _read_pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
+    """Yield what `read(size)` returns, until it returns nothing at the end of the file."""
     return iter(functools.partial(read, size), b"")
 
 
@@ -168,7 +169,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
         DELIMITERS, read_header, lambda columns: any(is_path_column(name, options) for name in columns)
     )
     if not delimiter:
-        # Raises the error of columns without paths.
+        # No delimiter gives a column of paths. This raises the error that names the columns.
         Roles.find(columns, options, path)
     repeated_names = sorted({name for name in columns if columns.count(name) > 1 or not name})
     if repeated_names:

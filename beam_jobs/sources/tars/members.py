@@ -116,7 +116,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
             raise CorruptionError(path, offset, "no tar header where one is expected: its checksum does not match")
         kind = header[156:157]
         content_start = offset + BLOCK
-        size = int(pax["size"]) if pax.get("size") else _parse_number(header[124:136], path, offset)
+        size = int(pax["size"]) if pax.get("size") else _parse_size(header[124:136], path, offset)
         if not 0 <= size <= _MAX_BYTES - content_start:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
         stated_size = size
@@ -183,17 +183,17 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
             )
 
 
-def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_cut: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message.
+def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_truncated: str) -> bytes:
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_truncated` at the end of its message.
 
     `end` is the offset at which the tar ends, or None if it is unknown before it is read.
     """
     if end is not None and offset + size > end:
-        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_truncated}")
     file.seek(offset)
     data = file.read(size)
     if len(data) < size:
-        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_truncated}")
     return data
 
 
@@ -226,7 +226,7 @@ def _checksum_fits(header: bytes) -> bool:
     )
 
 
-def _parse_number(field: bytes, path: str, offset: int) -> int:
+def _parse_size(field: bytes, path: str, offset: int) -> int:
     """Parse a size: octal digits or, with the first bit set, a big-endian number; CorruptionError if it is neither."""
     if field[0] & 0x80:
         return int.from_bytes(bytes((field[0] & 0x7F,)) + field[1:], "big")

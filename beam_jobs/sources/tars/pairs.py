@@ -90,7 +90,7 @@ class Pairs:
             members: files of the tar.
             ignored: is extended with TAR/MEMBER for each member of a sample that its record does not store.
             reject: called with the error of a sample that cannot be a record.
-            is_compressed: whether the tar is compressed, so that images are read here.
+            is_compressed: whether the tar is compressed; if so, images are read here.
         """
         for key, fields in read_samples(file, unit.path, members, reads_images=is_compressed):
             origin = f"{unit.path}/{key}"

@@ -49,7 +49,7 @@ def read_samples(
         file: the opened tar.
         path: path of the tar.
         members: members of the tar, in order.
-        reads_images: whether to read the content of images; the content of labels is always read, of other fields never.
+        reads_images: whether to read the content of images; that of `LABEL_FIELDS` is always read, that of other fields never.
     """
     sample: dict[str, MemberContent] = {}
     sample_key = ""

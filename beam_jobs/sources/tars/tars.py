@@ -7,7 +7,7 @@
 
 The first members of the first tar determine the form. With `--label-from`, a file's path in the tar gives its class. A key is
 TAR/MEMBER, where TAR is the tar's path below the input's folder without an ending such as .gz. References point into uncompressed
-tars: only their headers and labels are read. Images of a compressed tar travel.
+tars, of which only headers, labels, captions and JSON are read; references to images of a compressed tar hold their bytes.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class Tars(ClassifiedSource):
             return cls(
                 options, files, splits, CLASSES, path_labels.classes, has_classes=has_classes, path_labels=path_labels
             )
-        first_tar, has_classes = _make_tar_unit(*first_files[0]), not source_options.unlabelled
+        first_tar = _make_tar_unit(*first_files[0])
+        has_classes = not source_options.unlabelled
         first_form = detect_tar_form(first_tar, reads_labels=has_classes, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:
@@ -256,7 +257,8 @@ class Tars(ClassifiedSource):
             labels: tuple[str, ...] = (unit.label,)
             if not self.has_classes or self.path_labels is not None:
                 # If folders are not classes, the outermost may be a split. --label-from reads labels from the whole path later.
-                split, labels = find_folder_split(folders[0]) if folders else "", ()
+                labels = ()
+                split = find_folder_split(folders[0]) if folders else ""
             elif not unit.label:
                 if not folders:
                     reject_broken_sample(unit, member.name)

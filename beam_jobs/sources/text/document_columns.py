@@ -204,13 +204,13 @@ def _read_first_label(file: TextFile, text: TextOptions) -> Any:
     """Return the label of a file's first document, as written; None if it cannot be read, which the listing reports."""
     with contextlib.suppress(TpudataError, DocumentError):
         for part in text_parts([file], text):
-            for block in document_blocks(part, text, _ignore):
+            for block in document_blocks(part, text, _ignore_rejection):
                 for _, data, _ in _iterate_documents(block):
                     return parse_row(data, block.form, text).get(text.labels.label_field or "")
     return None
 
 
-def _ignore(error: BadRecordError) -> None:
+def _ignore_rejection(error: BadRecordError) -> None:
     del error
 
 
@@ -231,7 +231,7 @@ def _parse_row_key(value: Any, name: str, origin: str) -> str:
 
 
 def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
-    """Yield (key, bytes, offset in the file) of each document; the key is made from its place in the file."""
+    """Yield (key, bytes, offset in the file) of each document; the key is made from its position in the file."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
     # A document that is a whole file begins at 0; its offset, WHOLE_FILE, is negative.

@@ -43,7 +43,7 @@ class TextFiles(NamedTuple):
 
 
 def list_first_names(path: str) -> list[str]:
-    """Return the first names in the input's folder: of files to convert, and of folders that hold any. See `take_first_names`.
+    """Return the first names in the input's folder, see `take_first_names`: of files to convert, and of folders with such files.
 
     Raises:
         SourceError: no file matches, or the path does not exist.

@@ -37,7 +37,7 @@ from tpudata.errors import UsageError
 # Smaller documents are spooled: reading and writing them once more costs less than a separate read of each.
 SMALL_BYTES = 1 << 16
 MAX_RUN_DOCUMENTS = 1 << 16
-# Number of small files that are listed together.
+# Largest number of small files that are listed together.
 _MAX_UNIT_FILES = 1000
 # (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty string.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
@@ -79,7 +79,7 @@ class TextSource(PackSource):
     small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
-        """Return the source that calls `note` with columns, folders and labels, see the attribute."""
+        """Return the source that calls `note`, see the attribute."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
