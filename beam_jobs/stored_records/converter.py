@@ -66,11 +66,11 @@ class FrameConverter(InputConverter):
         """Yield the frames of packs, many neighbours with one read."""
         return read_packs(packs, is_checked=True)
 
-    def unpack(self, reference: Reference, frame: bytes) -> bytes:
+    def extract_record(self, reference: Reference, frame: bytes) -> bytes:
         """Return the serialized record in a frame.
 
         Raises:
-            BadRecordError: the frame is cut, or its length or a checksum is wrong.
+            BadRecordError: the frame is truncated, or its length or a checksum is wrong.
         """
         # The offset of a spooled record is in the spool, so messages also name its key.
         path = reference.origin if reference.spool else reference.path
@@ -83,8 +83,8 @@ class DatasetConverter(FrameConverter):
 
     Attributes:
         schema: schema of the records.
-        label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose
-            labels change.
+        label_numbers: by index of the dataset, as a string, the new label of each old one, both counted from 0; only for datasets
+            whose labels change.
         label: name of the feature that holds the label; empty without a label.
         label_offset: label of the first class.
         decoded: by `StoredRecord.origin`, (decoded bytes, records) of the split in the input.
@@ -131,10 +131,9 @@ class DatasetConverter(FrameConverter):
             BadRecordError: the frame is damaged, or a label that gets another number has no class.
         """
         del labels
-        record = self.unpack(reference, data)
+        record = self.extract_record(reference, data)
         assert isinstance(reference.payload, StoredRecord)
         origin = reference.payload.origin
-        # The keys of `label_numbers` are indices of datasets as strings.
         new_labels = self.label_numbers.get(str(reference.payload.dataset))
         if new_labels is not None:
             record = self._renumber(reference, record, new_labels)
@@ -244,7 +243,7 @@ class ForeignConverter(FrameConverter):
             BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the records before
                 or the declarations.
         """
-        record = self.unpack(reference, data)
+        record = self.extract_record(reference, data)
         example = _decode(reference, record)
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)

@@ -140,7 +140,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
         folder, _ = split_pattern(path)
         if not is_folder(folder):
             raise SourceError(f"{path}: there is no folder {folder}. {FIX}")
-        entries = [(entry, below) for entry, below in expand(path) if not entry.is_folder]
+        entries = [(entry, relative_path) for entry, relative_path in expand(path) if not entry.is_folder]
     else:
         raise SourceError(f"{path} does not exist. {FIX}")
     for entry, _ in entries:
@@ -150,9 +150,9 @@ def _list_foreign(path: str) -> list[StoredFile]:
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
     files = [
-        StoredFile(entry.path, entry.size, below, find_split_in_path(below) or DEFAULT_SPLIT)
-        for entry, below in entries
-        if not is_ignored_path(below)
+        StoredFile(entry.path, entry.size, relative_path, find_split_in_path(relative_path) or DEFAULT_SPLIT)
+        for entry, relative_path in entries
+        if not is_ignored_path(relative_path)
     ]
     return sorted(files, key=lambda file: key_bytes(file.name))
 
