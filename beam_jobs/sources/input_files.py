@@ -54,6 +54,7 @@ class InputFiles:
 
     def find_relative_path(self, path: str) -> str:
         """Return the relative path that iteration yields with a path."""
+        # The input is a folder, or a pattern with a folder before its wildcards.
         for folder in (self.path, split_pattern(self.path)[0]):
             prefix = f"{folder.rstrip('/')}/"
             if path.startswith(prefix):

@@ -241,7 +241,7 @@ def _find_form_of_name(name: str) -> str:
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:
-    """Return the source of the input's files for the form of the file at `path`, which all must have; SourceError for an image."""
+    """Return the source for the form of the file at `path`, which all files of the input must have; SourceError for an image."""
     form = find_form_of_file(path)
     if form == IMAGE:
         raise SourceError(f"{path} is one image. Name {FORMS}.")

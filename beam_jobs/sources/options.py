@@ -46,8 +46,11 @@ def _parse_types(text: str) -> dict[str, str]:
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())
-        # A part that does not match is split at its last equals sign: its type is unknown, which `SourceOptions` rejects.
-        name, kind = match.groups() if match else part.rpartition("=")[::2]
+        if match:
+            name, kind = match.groups()
+        else:
+            # The type is unknown, which `SourceOptions` rejects.
+            name, _, kind = part.rpartition("=")
         if not name.strip() or name.strip() in types:
             raise UsageError(f"{part!r}: write each column once, as in age=int,score=float")
         types[name.strip()] = kind.strip()

@@ -214,7 +214,8 @@ def sum_blocks_before(files: Mapping[int, tuple[str, int]]) -> dict[int, int]:
     Args:
         files: by index of a file, its path and its number of blocks.
     """
-    total, blocks_before = 0, {}
+    total = 0
+    blocks_before: dict[int, int] = {}
     for index, (_, block_count) in sorted(files.items()):
         blocks_before[index] = total
         total += block_count

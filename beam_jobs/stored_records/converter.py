@@ -32,7 +32,7 @@ _WHOLE_COUNTS = frozenset({"documents", "tokens", "padding", "dropped", "unknown
 
 @dataclasses.dataclass
 class StoredSummary:
-    """Number of records by origin, in a shard or in all.
+    """Number of records by origin, in one shard or in all shards.
 
     Attributes:
         decoded_bytes: bytes of all records as tensors; each record counts as the mean of its split in the input.
@@ -79,7 +79,7 @@ class FrameConverter(InputConverter):
 
 @dataclasses.dataclass(frozen=True)
 class DatasetConverter(FrameConverter):
-    """Passes on the records of datasets.
+    """Converter that passes on the records of datasets.
 
     Attributes:
         schema: schema of the records.
@@ -188,7 +188,7 @@ class DatasetConverter(FrameConverter):
 
 @dataclasses.dataclass(frozen=True)
 class ForeignConverter(FrameConverter):
-    """Passes on the records of other programs, and learns their schema.
+    """Converter that passes on the records of other programs, and learns their schema.
 
     Attributes:
         images: names of the features that hold images.

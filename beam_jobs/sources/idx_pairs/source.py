@@ -157,9 +157,8 @@ class IdxPairs(ClassifiedSource):
             if stream is not None:
                 # Skip the header. A compressed pair is a single unit, whose `first` is 0, so the first image follows.
                 stream.seek(unit.header)
-            for index, label in enumerate(
-                itertools.chain.from_iterable(read_label_pieces(unit.labels, unit.first, unit.length)), unit.first
-            ):
+            labels = itertools.chain.from_iterable(read_label_pieces(unit.labels, unit.first, unit.length))
+            for index, label in enumerate(labels, unit.first):
                 key = f"{unit.name}/{index:08d}"
                 # Only a compressed file is read here: otherwise, references point into the file.
                 data = b"" if stream is None else read_exactly(stream, size, unit.images)

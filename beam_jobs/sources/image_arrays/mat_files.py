@@ -213,7 +213,7 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
 
 def _pad_size(size: int) -> int:
     """Return the size of an element's content, padded to a multiple of 8 bytes."""
-    return size + -size % 8
+    return (size + 7) // 8 * 8
 
 
 class _ElementReader:

@@ -40,15 +40,15 @@ def is_array_name(name: str) -> bool:
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 
-def find_array_files(names: Mapping[str, str]) -> list[str]:
+def find_array_files(names_by_path: Mapping[str, str]) -> list[str]:
     """Return the paths of a folder's files of arrays; an empty list if there are files of other kinds.
 
     Names decide, and the content of the first file of arrays. Files about the data, such as a README, do not count.
 
     Args:
-        names: names of the folder's files, by path.
+        names_by_path: names of the folder's files, by path.
     """
-    data_names = {path: name for path, name in names.items() if _has_images(name)}
+    data_names = {path: name for path, name in names_by_path.items() if _has_images(name)}
     if not data_names or not all(is_array_name(name) or is_cifar_name(name) for name in data_names.values()):
         return []
     first_path = next(iter(data_names))
@@ -193,6 +193,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
     """Return the classes: of `--labels FILE`, of CIFAR's files of names, or numbers; SourceError if CIFAR's files differ."""
     if options.labels_file is None:
+        # A path without a folder lies in the working directory.
         folders = {find_parent(image_set.path) or "." for image_set in sets if isinstance(image_set, CifarFile)}
         names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))
         paths_by_names = {names: path for names, path in names_and_paths if names}

@@ -142,6 +142,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, lines_befo
         lines_before: number of lines before `data`.
     """
     lines = list(io.BytesIO(data))
+    # Offsets in the file; ends[n] is the one after line n of `data`, counted from 1.
     ends = list(itertools.accumulate(map(len, lines), initial=start))
     # Numbers in `data`, from 1, of the last line of each row.
     last_lines: Iterable[int] = range(1, len(lines) + 1)

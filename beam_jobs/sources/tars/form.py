@@ -212,7 +212,10 @@ def list_inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
 
 
 class _FirstBytes:
-    """The first bytes of a compressed tar; a read or seek beyond them raises SourceError instead of unpacking more."""
+    """The first bytes of a compressed tar; a read or seek beyond them raises SourceError instead of unpacking more.
+
+    It has only those methods of a file that reading members needs.
+    """
 
     def __init__(self, file: BinaryIO, path: str, limit: int) -> None:
         self._file = file

@@ -56,7 +56,8 @@ def read_samples(
     for member in members:
         folder, slash, base = member.name.rpartition("/")
         stem, _, field = base.partition(".")
-        key, field = f"{folder}{slash}{stem}", field.lower()
+        key = f"{folder}{slash}{stem}"
+        field = field.lower()
         # A repeated field also begins another sample.
         if sample and (key != sample_key or field in sample):
             yield sample_key, sample

@@ -226,9 +226,9 @@ class Tars(ClassifiedSource):
                 origin = f"{unit.path}/{content.member.name}"
                 try:
                     if self.path_labels is None:
-                        names = tuple(self.classes.resolve(label, origin) for label in labels)
+                        class_names = tuple(self.classes.resolve(label, origin) for label in labels)
                     else:
-                        names, columns = self.path_labels.read(content.member.name, origin)
+                        class_names, columns = self.path_labels.read(content.member.name, origin)
                 except BadRecordError as error:
                     reject(add_key(error, key))
                     continue
@@ -241,7 +241,7 @@ class Tars(ClassifiedSource):
                     offset=content.member.offset,
                     size=content.member.size,
                     split=split,
-                    labels=names,
+                    labels=class_names,
                     features=columns,
                     data=content.data,
                 )

@@ -73,7 +73,8 @@ def list_ranges(path: str) -> Iterator[TextFiles]:
     if entry is not None and not entry.is_folder:
         yield TextFiles(path)
         return
-    folder, is_deep = path, True
+    folder = path
+    is_deep = True
     pattern: tuple[str, ...] = ()
     if entry is None:
         folder, pattern = split_pattern(path)

@@ -205,9 +205,9 @@ class TextSource(PackSource):
         named_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]
         buffer_indices = np.repeat(np.arange(len(blocks)), counts)
-        sizes, offsets, starts = (
-            np.concatenate([getattr(block.spans, name) for block in blocks]) for name in ("sizes", "offsets", "starts")
-        )
+        sizes = np.concatenate([block.spans.sizes for block in blocks])
+        offsets = np.concatenate([block.spans.offsets for block in blocks])
+        starts = np.concatenate([block.spans.starts for block in blocks])
         stays_in_file = np.repeat([block.is_addressed for block in blocks], counts)
         if self.options.shuffle:
             # A whole file is one read even if it is small.

@@ -250,8 +250,7 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
 
 
 def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
-    """Return the statistics of values that are neither image nor label map in one record, and the number of bytes that they take as
-    tensors.
+    """Return the statistics of values in one record that are no image or label map, and the bytes that they take as tensors.
 
     Args:
         name: name of the feature, for messages.
