@@ -31,7 +31,7 @@ class InputFiles:
         that is one file.
 
         Raises:
-            SourceError: no file matches, or the path does not exist.
+            SourceError: no file matches, the path does not exist, or `rejects_folders` is set and the input has a folder.
         """
         input_entry = storage_for(self.path).stat(self.path)
         if input_entry is not None and not input_entry.is_folder:

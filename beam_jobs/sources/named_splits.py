@@ -92,7 +92,8 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
             f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or pass"
             " --unlabelled."
         )
-    return folders[-1], find_folder_split(folders[-2]) if len(folders) > 1 else ""
+    split = find_folder_split(folders[-2]) if len(folders) > 1 else ""
+    return folders[-1], split
 
 
 def find_top_split(relative_path: str) -> str:
@@ -166,7 +167,7 @@ class NamedSplits:
         *,
         may_be_accidental: bool = True,
     ) -> NamedSplits:
-        """Decide by the first names of an input whether names stand for splits.
+        """Decide from the first names of an input whether names stand for splits.
 
         Args:
             options: options of the conversion.

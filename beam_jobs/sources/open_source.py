@@ -1,4 +1,4 @@
-"""Opening the source of an input: of a folder or a file by its content, of a pattern by the names that it matches.
+"""Opening the source of an input: the content of a folder or file decides, for a pattern the names that it matches.
 
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
@@ -116,7 +116,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of a folder, by its first names and the content of its files."""
+    """Open the source of a folder, chosen from its first names and the content of its files."""
     first_entries = itertools.islice(lazy_entries(options.input), _MAX_NAMES)
     entries = [entry for entry in first_entries if not is_ignored_name(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
@@ -176,7 +176,7 @@ def _is_markdown(name: str) -> bool:
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the files that a pattern matches, by their names and the content of the first.
+    """Open the source of the files that a pattern matches, chosen from their names and the content of the first.
 
     Raises:
         SourceError: the folder before the wildcards does not exist, no file matches, or the files that match are of several forms.
@@ -199,7 +199,7 @@ def _match_files(pattern: str) -> Iterator[Entry]:
 
 
 def _find_form(pattern: str) -> str:
-    """Return the form of the files that a pattern matches, by the names of the first `_MAX_NAMES`.
+    """Return the form of the files that a pattern matches, judging by the names of the first `_MAX_NAMES`.
 
     Raises:
         SourceError: no file matches, or the files are of several forms.

@@ -58,6 +58,7 @@ def _parse_types(text: str) -> dict[str, str]:
 
 
 def _make_source_option(help: str) -> str | None:
+    """Return the default of the field `source`, which declares the flag --source."""
     return option(None, FlagGroup.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
 
 

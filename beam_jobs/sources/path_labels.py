@@ -46,7 +46,7 @@ class PathValues(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PathLabels:
-    """Rule that gives a picture's class and columns by its path.
+    """Rule that takes a picture's class and columns from its path.
 
     Attributes:
         pattern: the expression.
@@ -154,6 +154,7 @@ def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
 
 
 def _is_whole_number(text: str | None) -> bool:
+    """Return whether a value shows that its column holds integers; it is None if its group took no part in the match."""
     return text is not None and _INT.fullmatch(text) is not None and _fits_int64(text)
 
 

@@ -113,7 +113,7 @@ class Source(abc.ABC):
 
         Args:
             part: one of `parts()`.
-            ignored: is extended with the path of each file or folder that this method skips by its name.
+            ignored: is extended with the path of each file or folder that this method skips because of its name.
         """
 
     @abc.abstractmethod
@@ -122,7 +122,7 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file or member that this method skips without an error, mostly by its name.
+            ignored: is extended with the path of each file or member that is skipped without an error, mostly because of its name.
             reject: called with the error of a record that gets no reference (a listed file that is missing, an unknown label, an
                 image without its label). It may raise; if it returns, the listing goes on without the record.
         """
@@ -236,7 +236,7 @@ def make_reference(
     features: Mapping[str, Any] = NO_FEATURES,
     data: bytes = b"",
 ) -> Reference:
-    """Make a reference; assign a split by `--split` or the default if the input states none.
+    """Make a reference; if the input states no split, assign one with `--split`, or else the default.
 
     Args:
         options: options of the conversion, with the splits.

@@ -271,7 +271,7 @@ class StoredRecordSource(PackSource):
 
 
 def detect_compression(path: str, size: int) -> str | None:
-    """Return the compression of a TFRecord file by its first bytes, "gzip" or an empty string; None for other files.
+    """Return the compression of a TFRecord file, detected from its first bytes: "gzip" or an empty string; None for other files.
 
     Compare the result with None: an empty string is an uncompressed TFRecord file. A file that begins like gzip and cannot be
     unpacked is "gzip", so that reading its records reports the damage.

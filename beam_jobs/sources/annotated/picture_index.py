@@ -68,6 +68,7 @@ class PictureIndex:
         return [picture for picture in pictures if is_whole_path(name, picture.key)] or pictures
 
     def _make_picture(self, index: int) -> Picture:
+        """Return a picture by its index in the order of the listing."""
         start, stop = self._key_ends[index : index + 2].tolist()
         return Picture(self._keys[start:stop].decode("utf-8", "surrogateescape"), int(self._sizes[index]))
 

@@ -82,7 +82,7 @@ class AnnotationFacts:
         self.digests += key_digests(keys)[:, 0].tobytes()
 
     def find_first_blocks(self) -> dict[int, int]:
-        """Return, by index of a file, the number of blocks of the files before it."""
+        """Return the index of each part's first block (or range) among those of all parts, by index of the part."""
         return sum_blocks_before(self.files)
 
     def sort_digests(self) -> npt.NDArray[np.uint64]:

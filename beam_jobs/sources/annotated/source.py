@@ -209,6 +209,9 @@ class AnnotatedImages(ScannedSource):
                 with `--unannotated=skip`, a picture without annotation.
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
+
+        Raises:
+            UsageError: the options assign splits, but a picture lies in a folder that is a split.
         """
         # Notes count only if they are made while units are listed, so every unit makes all of them.
         for name in self.ignored_values:

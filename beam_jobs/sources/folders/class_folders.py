@@ -143,7 +143,7 @@ class ClassFolders(Source):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether the names of folders are labels, by `--label-type int`."""
+        """Whether the names of folders are the labels themselves, with `--label-type int`."""
         return self.classes.collects_integers
 
     @property
@@ -182,7 +182,7 @@ class ClassFolders(Source):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped because of its name.
             reject: never called: the file was just listed, and its folder is a class.
         """
         del reject

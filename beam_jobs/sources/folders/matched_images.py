@@ -132,7 +132,7 @@ class MatchedImages(ClassifiedSource):
         return () if self.path_labels is None else self.path_labels.features
 
     def _find_split(self, key: str) -> str:
-        """Return the split of a file or folder by its path below the input; a folder's path ends with `/`. Empty if none."""
+        """Return the split of a file or folder, given its path below the input (a folder's ends with `/`); empty if it has none."""
         folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]
@@ -145,7 +145,11 @@ class MatchedImages(ClassifiedSource):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     def parts(self) -> Iterator[MatchedFolder]:
-        """Yield the folders whose files may match; a single folder if it is listed with all its subfolders."""
+        """Yield the folders whose files may match; a single folder if it is listed with all its subfolders.
+
+        Raises:
+            UsageError: the options assign splits, but a folder is a split.
+        """
         folder_pattern = self.pattern[:-1]
         # Without a shuffle, the files of a folder come before the files of its subfolders, unlike in a deep listing.
         if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed_folder).lists_deep:
@@ -172,7 +176,7 @@ class MatchedImages(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file that is skipped by its name.
+            ignored: is extended with the path of each file that is skipped because of its name.
             reject: called with the error of a file whose folder is not a known class, or whose path `--label-from` rejects.
 
         Raises:

@@ -147,7 +147,11 @@ class IdxPairs(ClassifiedSource):
         return (part,)
 
     def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference, with the payload `Pixels`, to every image of a run."""
+        """Yield a reference, with the payload `Pixels`, to every image of a run.
+
+        Raises:
+            CorruptionError: a file is truncated, or a compressed one is damaged or has more records than its header counts.
+        """
         del ignored
         # Bytes of an image.
         size = math.prod(unit.shape)

@@ -105,7 +105,7 @@ class MatFile(ImageSet):
         return Pixels(self.images.shape[:3], COLUMNS_FIRST)
 
     def rows(self) -> Iterator[ImageRow]:
-        """Yield the images in order; CorruptionError if a label is not a whole number."""
+        """Yield the images in order; CorruptionError if a label is not a whole number, or the file is truncated or damaged."""
         size = math.prod(self.images.shape[:3])
         count = self.images.shape[3]
         # Images of an uncompressed variable are read when they are converted.
@@ -179,7 +179,7 @@ def _list_variables(path: str) -> Iterator[_Variable]:
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
-    """Return a variable, by its flags, sizes and name, without reading its numbers.
+    """Return a variable, described by its flags, sizes and name, without reading its numbers.
 
     Args:
         path: path of the file.

@@ -203,7 +203,7 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
-    """Return the arrays of an archive, by their headers.
+    """Return the arrays of an archive, described by their headers.
 
     Raises:
         CorruptionError: the archive or a header is damaged.

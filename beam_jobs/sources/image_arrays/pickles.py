@@ -65,7 +65,7 @@ class _KnownName(NamedTuple):
 
 
 class _Dtype(NamedTuple):
-    """The type of an array's numbers, by NumPy's name."""
+    """The type of an array's numbers, as NumPy names it."""
 
     name: str
 
@@ -127,6 +127,7 @@ class _PickleReader:
         return data
 
     def _read_number(self, number_format: str) -> int:
+        """Return the next number; `number_format` is its format, in the notation of `struct`."""
         number: int = struct.unpack(number_format, self._take(struct.calcsize(number_format)))[0]
         return number
 
@@ -227,10 +228,12 @@ class _PickleReader:
 
 
 def _decode_text(value: str | bytes) -> str:
+    """Return a name as a string; pickles of Python 2 have names as bytes."""
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def _push_integer(reader: _PickleReader) -> None:
+    """Push an integer whose number of bytes precedes it."""
     # The size is one byte, so the integer has at most 255 bytes.
     reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 

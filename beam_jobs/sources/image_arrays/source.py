@@ -142,7 +142,7 @@ class ImageArrays(ClassifiedSource):
         return (part,)
 
     def references(self, unit: ImageSet, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference, with the payload `Pixels`, to every image of a set."""
+        """Yield a reference, with the payload `Pixels`, to every image of a set; raise what `ImageSet.rows` raises."""
         del ignored
         payload = unit.payload
         height, width, channels = payload.image_shape()
@@ -170,12 +170,12 @@ class ImageArrays(ClassifiedSource):
 
 
 def _has_images(name: str) -> bool:
-    """Return whether a file has images by its name: it is not a file about the data, such as a README."""
+    """Return whether a file may have images, judging by its name: it is not about the data, as a README is."""
     return name not in OTHER_FILES and not name.lower().endswith(".md") and not is_ignored_name(name)
 
 
 def _open_sets(path: str) -> Sequence[ImageSet]:
-    """Return the sets of images in a file, by its content and for CIFAR by its name; SourceError for other files."""
+    """Return the sets of images in a file, judging by its content and, for CIFAR, its name; SourceError for other files."""
     name = path.rpartition("/")[2]
     head = read_head(path, _HEAD_BYTES)
     kind = file_kinds.detect_file_kind(head)

@@ -23,7 +23,7 @@ Installed: TypeAlias = type[Source] | Callable[..., Source]
 
 def list_installed_names(group: str) -> list[str]:
     """Return the names of a group's sources, sorted."""
-    return sorted(_entry_points(group))
+    return sorted(_find_entry_points(group))
 
 
 def load_source(group: str, name: str) -> Installed | None:
@@ -36,7 +36,7 @@ def load_source(group: str, name: str) -> Installed | None:
     Raises:
         UsageError: the entry point is invalid.
     """
-    points = _entry_points(group)
+    points = _find_entry_points(group)
     if name not in points:
         return None
     installed = load_entry_point(points[name])
@@ -86,7 +86,7 @@ def make_unknown_source_error(group: str, name: str, names: Sequence[str]) -> Us
         names: names of all sources that the conversion takes.
     """
     other_group, other_kind = (DOCUMENTS, "text") if group == IMAGES else (IMAGES, "images")
-    if name in _entry_points(other_group):
+    if name in _find_entry_points(other_group):
         return UsageError(
             f"--source={name} is for `tpudata convert {other_kind}`. Run that command, or name another source."
         )
@@ -99,5 +99,6 @@ def make_no_arguments_error(name: str) -> UsageError:
     return UsageError(f"--source-arg: --source={name} takes no arguments. Omit the flag.")
 
 
-def _entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+def _find_entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """Return the entry points of a group, by name."""
     return {point.name: point for point in importlib.metadata.entry_points(group=group)}

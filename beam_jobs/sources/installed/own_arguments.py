@@ -125,7 +125,7 @@ def _make_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _parse_argument(name: str, text: str, hint: Any, source_name: str) -> Any:
-    """Parse an argument's value by its type annotation; UsageError if the type is unsupported, or the value is not of it.
+    """Parse an argument's value according to its type annotation; UsageError if the type is unsupported, or the value is not of it.
 
     Args:
         name: name of the argument.

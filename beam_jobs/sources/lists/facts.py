@@ -45,7 +45,7 @@ class ListFacts:
         self.has_several_labels |= other.has_several_labels
 
     def find_first_blocks(self) -> dict[int, int]:
-        """Return, by index of a list, the number of blocks of the lists before it."""
+        """Return the index of each list's first block among the blocks of all lists, by index of the list."""
         return sum_blocks_before(self.lists)
 
     def check_splits(self) -> None:

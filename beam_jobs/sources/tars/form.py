@@ -1,4 +1,4 @@
-"""The form of a tar, by its first members."""
+"""The form of a tar, detected from its first members."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _COLUMN_SAMPLES = 100
 
 
 class TarForm(NamedTuple):
-    """Form of a tar, by its first members.
+    """Form of a tar, detected from its first members.
 
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
         labels: labels of the first sample that has some, as written; empty for other forms.
         has_several_labels: whether `labels` are a list in the sample.
         has_captions: whether the first sample has a caption: a text that is not its class.
-        map_dtype: dtype of the label maps of samples, by the first sample; empty if it has none.
+        map_dtype: dtype of the label map of the first sample; empty if it has none.
         columns: columns in the JSON of samples.
     """
 
@@ -70,7 +70,7 @@ def detect_tar_form(
     column_kinds: Mapping[str, ColumnKind] = MappingProxyType({}),
     max_examined_bytes: int = MAX_EXAMINED_BYTES,
 ) -> TarForm:
-    """Return the form of a tar, by its first members.
+    """Return the form of a tar, detected from its first members.
 
     Args:
         unit: the tar.
@@ -103,7 +103,7 @@ def detect_tar_form(
             return TarForm(CLASSES)
         # A text that is not the class is a caption.
         has_captions = TEXT in fields and (not reads_labels or find_label_field(fields) != TEXT)
-        # Label maps are read by their place in the tar, which a compressed tar does not have.
+        # Label maps are read from their byte ranges in the file, which members of a compressed tar do not have.
         map_dtype = "" if compression else _find_map_dtype(file, fields)
     columns = _find_columns(unit, fields, column_kinds)
     form = TarForm(PAIRS, has_captions=has_captions, map_dtype=map_dtype, columns=columns)

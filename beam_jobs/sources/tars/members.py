@@ -166,7 +166,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
 
 
 def _find_problem(kind: bytes, name: str, size: int) -> str:
-    """Return the reason to reject a member by its type, or a file by its name; an empty string for a valid one."""
+    """Return the reason to reject a member for its type, or a file for its name; an empty string for a valid one."""
     if kind in _FILE_TYPES:
         return f"a folder by its name that has content: {size} bytes; rename it" if name.endswith("/") else ""
     if kind in _LINK_TYPES or kind in _DEVICE_TYPES:
@@ -245,6 +245,7 @@ def _parse_name(header: bytes) -> str:
 
 
 def _decode_text(field: bytes) -> str:
+    """Return the text in a field, which ends at the first NUL byte if it has one."""
     return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 

@@ -196,7 +196,7 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with TAR/MEMBER for each member that is skipped by its name, or not stored with its sample.
+            ignored: is extended with TAR/MEMBER for each member that is skipped because of its name, or not stored with its sample.
             reject: called with the error of a member that gets no reference.
 
         Raises:

@@ -92,7 +92,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 
     Args:
         text_range: one of `list_ranges`.
-        ignored: is extended with the path of each file and folder that is skipped by its name.
+        ignored: is extended with the path of each file and folder that is skipped because of its name.
     """
     for entry, relative_path in _list_entries(text_range):
         if is_ignored_path(relative_path):
@@ -104,7 +104,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
     """Yield the files, each with its path below the input's folder.
 
-    For a range without a pattern, also yield the folders that are skipped by their name, so that `list_files` reports them.
+    For a range without a pattern, also yield folders that are skipped because of their names, so that `list_files` reports them.
     """
     # Not a range of a folder, but one file, or a pattern that is expanded folder by folder.
     if text_range.path:

@@ -145,7 +145,7 @@ class TextSource(PackSource):
 
         Args:
             part: one of `parts()`.
-            ignored: is extended with the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped because of its name.
 
         Raises:
             SourceError: the name of a file is ambiguous about splits.
@@ -180,7 +180,7 @@ class TextSource(PackSource):
 
         With a shuffle, the documents of each run are sorted by position in the shuffled order.
         """
-        # `units` skips files by their names.
+        # `units` skips files because of their names.
         del ignored
         for run in gather_runs(self._read_blocks(unit, reject), _measure_block, self.max_run_documents):
             yield from divide_run(self._list_run(run), self.options)
