@@ -22,6 +22,7 @@ _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in name
 # Number of names that decide whether names stand for splits; an input may have 100 million.
 MAX_EXAMINED_NAMES = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
+# A word, perhaps with a number, such as val2017.
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
 _Name = TypeVar("_Name")
 # Function from the path of a file below the input to a split, or an empty string.

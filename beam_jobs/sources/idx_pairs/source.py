@@ -37,6 +37,7 @@ from tpudata.storage import storage_for
 
 # Images per unit; a million images are a hundred units.
 _UNIT_IMAGES = 10_000
+# Names such as train-images-idx3-ubyte.gz.
 _NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<kind>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 _T10K = "t10k"
 

@@ -101,7 +101,7 @@ class NpzSet(ImageSet):
         return Pixels(self.images.shape[1:])
 
     @property
-    def several_labels(self) -> bool:
+    def has_several_labels(self) -> bool:
         """Whether an image may have any number of classes."""
         return math.prod(self.labels.shape[1:]) > 1
 
@@ -125,7 +125,7 @@ class NpzSet(ImageSet):
         """
         column_count = math.prod(self.labels.shape[1:])
         numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * column_count)
-        if not self.several_labels:
+        if not self.has_several_labels:
             yield from ((str(int(number)),) for number in numbers)
             return
         for row in range(self.labels.shape[0]):

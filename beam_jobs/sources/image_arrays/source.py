@@ -114,9 +114,10 @@ class ImageArrays(ClassifiedSource):
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
-        several_labels, features = sets[0].several_labels, sets[0].features
-        first_kind = (several_labels, features)
-        other_set = next((other for other in sets if (other.several_labels, other.features) != first_kind), None)
+        has_several_labels = sets[0].has_several_labels
+        features = sets[0].features
+        first_kind = (has_several_labels, features)
+        other_set = next((other for other in sets if (other.has_several_labels, other.features) != first_kind), None)
         if other_set is not None:
             raise SourceError(
                 f"{options.input}: sets with different kinds of classes, {sets[0].name} and {other_set.name}. Convert them apart."
@@ -128,7 +129,7 @@ class ImageArrays(ClassifiedSource):
             _open_classes(source_options, sets) if has_classes else Classes(),
             features=features,
             has_classes=has_classes,
-            several_labels=several_labels and has_classes,
+            several_labels=has_several_labels and has_classes,
             named_splits=frozenset() if options.split else frozenset(splits),
         )
 

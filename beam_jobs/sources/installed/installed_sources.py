@@ -18,6 +18,7 @@ from tpudata.entry_points import load_entry_point
 from tpudata.errors import UsageError
 
 IMAGES, DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
+# What the entry point of a source names.
 Installed: TypeAlias = type[Source] | Callable[..., Source]
 
 

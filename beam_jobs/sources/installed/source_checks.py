@@ -130,8 +130,8 @@ class _ReferenceCheck:
         self._feature_names = {feature.name for feature in columns.features}
         # The last payload that `find_rejection_reason` accepted, None with annotations, and up to `_MAX_LABELS` combinations of
         # labels that it accepted; a full set is cleared.
-        self._payload: Payload | None = None
-        self._labels: set[tuple[str, ...]] = set()
+        self._last_payload: Payload | None = None
+        self._accepted_labels: set[tuple[str, ...]] = set()
 
     def is_usual(self, reference: Any) -> bool:
         """Return whether a reference is so similar to earlier references that it needs no other check."""
@@ -140,13 +140,13 @@ class _ReferenceCheck:
         # Neither this method nor `_check_types` checks the field `spool`, which `make_reference` does not take.
         key, split, labels, path, offset, size, payload, crc32, features, data, _ = reference
         try:
-            has_checked_labels = labels in self._labels
+            has_accepted_labels = labels in self._accepted_labels
         except TypeError:
             # Labels that are not hashable.
             return False
         return (
-            has_checked_labels
-            and payload is self._payload
+            has_accepted_labels
+            and payload is self._last_payload
             and type(key) is type(split) is type(path) is str
             and type(offset) is type(size) is int
             and abs(offset) <= _MAX_INT64
@@ -180,11 +180,11 @@ class _ReferenceCheck:
         invalid_name = next((name for name in labels if not is_class_name(name)), None)
         if invalid_name is not None and self._stores_classes:
             return f"its class name is {NO_CLASS_NAME}: {invalid_name!r}; rename it"
-        if len(self._labels) >= _MAX_LABELS:
-            self._labels.clear()
-        self._labels.add(labels)
+        if len(self._accepted_labels) >= _MAX_LABELS:
+            self._accepted_labels.clear()
+        self._accepted_labels.add(labels)
         # Annotations are features that no schema of the source has, so each reference with annotations is checked in full.
-        self._payload = None if self._has_annotations else reference.payload
+        self._last_payload = None if self._has_annotations else reference.payload
         return None
 
 

@@ -18,6 +18,7 @@ from beam_jobs.text_files.spans.lines import BOM
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
+# The first line of a JSON array of objects: a bracket, then a brace, the bracket that ends the array, or nothing.
 _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z|\Z)")
 # Size of pieces of CSV and of a JSON array, which is often one long line. Pieces of 64 KiB would take a third longer: the garbage
 # collector visits all their rows.

@@ -42,10 +42,14 @@ class Roles:
             UsageError: a column that an option names is missing.
         """
         names = list(columns)
-        label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", list_path)
-        path = _pick(names, options.path_column, _PATHS, "--path-column", list_path)
+        label = (
+            None
+            if options.unlabelled
+            else _pick_column(names, options.label_column, _LABELS, "--label-column", list_path)
+        )
+        path = _pick_column(names, options.path_column, _PATHS, "--path-column", list_path)
         if options.split_column or any(name.lower() == _SPLIT for name in names):
-            return cls(path, label, _pick(names, options.split_column, (_SPLIT,), "--split-column", list_path))
+            return cls(path, label, _pick_column(names, options.split_column, (_SPLIT,), "--split-column", list_path))
         return cls(path, label, split=None)
 
 
@@ -54,7 +58,7 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
     return name == options.path_column if options.path_column else name.lower() in _PATHS
 
 
-def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, list_path: str) -> str:
+def _pick_column(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, list_path: str) -> str:
     """Return the requested column, or the only one with a usual name.
 
     Args:

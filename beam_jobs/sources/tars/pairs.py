@@ -58,7 +58,7 @@ class Pairs:
 
     Attributes:
         has_classes: whether records have classes.
-        several_labels: whether samples have lists of labels.
+        has_several_labels: whether samples have lists of labels.
         has_captions: whether samples have captions.
         has_maps: whether samples have label maps.
         columns: columns in the JSON of samples.
@@ -66,7 +66,7 @@ class Pairs:
     """
 
     has_classes: bool
-    several_labels: bool
+    has_several_labels: bool
     has_captions: bool
     has_maps: bool
     columns: JsonColumns
@@ -110,7 +110,7 @@ class Pairs:
                             f"no .cls, .json or .txt follows or precedes it: {image_name}; pack the tar again with --sort=name",
                         )
                     labels, is_list = parse_field_labels(fields[label_field], label_field, unit.path)
-                    if is_list and not self.several_labels:
+                    if is_list and not self.has_several_labels:
                         raise BadRecordError(origin, "it has a list of labels, unlike the first sample")
                 if self.has_captions:
                     has_caption = TEXT in fields and label_field != TEXT

@@ -212,7 +212,7 @@ class Tars(ClassifiedSource):
             if self.form == PAIRS:
                 pairs = Pairs(
                     has_classes=self.has_classes,
-                    several_labels=self.several_labels,
+                    has_several_labels=self.several_labels,
                     has_captions=self.has_captions,
                     has_maps=bool(self.map_dtype),
                     columns=self.columns,
