@@ -187,6 +187,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
+    # There is one: `_find_form` raises if no file matches.
     first_file = next(_match_files(options.input))
     return _open_files(options, source_options, first_file.path)
 
