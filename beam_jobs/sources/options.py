@@ -308,4 +308,5 @@ def _check_pattern(text: str) -> None:
 
 
 def _name_flag(name: str) -> str:
+    """Return the flag of an option, given the name of its field."""
     return list_options(SourceOptions)[name].flag

@@ -209,7 +209,7 @@ class ScannedSource(Source):
 
 
 def sum_blocks_before(files: Mapping[int, tuple[str, int]]) -> dict[int, int]:
-    """Return, by index of a file, the number of blocks of the files before it.
+    """Return the number of blocks in all files before each file, by index of the file.
 
     Args:
         files: by index of a file, its path and its number of blocks.

@@ -37,7 +37,7 @@ OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
 
 
 def find_opener(name: str) -> OpenSource:
-    """Return the function that opens the source of a name.
+    """Return the function that opens the source called `name`.
 
     Raises:
         UsageError: the name is unknown.

@@ -146,12 +146,12 @@ class DatasetConverter(FrameConverter):
         return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
 
     def maxima(self, summary: StoredSummary) -> dict[str, int]:
-        """Return the carried-over maxima of lists."""
+        """Return the most entries of each feature of lists, which the inputs' manifests state."""
         del summary
         return dict(self.list_maxima)
 
     def count_converted(self) -> dict[str, int]:
-        """Return the carried-over counts of re-encoded inputs."""
+        """Return the numbers of re-encoded inputs by reason, which the inputs' manifests state."""
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def _describe(feature: Feature) -> str:
 
 
 def _find_label_offset(dataset: Dataset) -> int:
-    """Return the label of the first class, which the first feature with classes states or, if there is none, the options."""
+    """Return the label of the first class, from the first feature with classes or, if there is none, from the options."""
     offsets = [feature.label_offset for feature in dataset.manifest.features if feature.num_classes is not None]
     return offsets[0] if offsets else int(dataset.manifest.options.get("label_offset", 0))
 

@@ -61,11 +61,11 @@ class StoredDataset(NamedTuple):
 
     @classmethod
     def from_dataset(cls, dataset: Dataset) -> StoredDataset:
-        """Return the reference to a dataset that is open here."""
+        """Return the StoredDataset of a dataset that is open in this process."""
         return cls(dataset.path, _hash_metadata(dataset))
 
     def open(self) -> Dataset:
-        """Return the dataset; DatasetError if it has changed since the reference was made."""
+        """Return the dataset; DatasetError if it has changed since `from_dataset` was called."""
         return _open(self)
 
 

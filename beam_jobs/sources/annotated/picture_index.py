@@ -34,17 +34,17 @@ class PictureIndex:
 
     Args:
         folder: path of the folder, which is listed when the index is made.
-        omitted: paths below `folder`, with a slash at the end, of folders without pictures, such as folders of label maps.
+        omitted_folders: paths below `folder`, with a slash at the end, of folders without pictures, such as folders of label maps.
     """
 
-    def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
+    def __init__(self, folder: str, omitted_folders: tuple[str, ...]) -> None:
         digests: list[int] = []
         sizes: list[int] = []
         # All keys joined; the key of picture i is keys[key_ends[i]:key_ends[i + 1]].
         keys = bytearray()
         key_ends = [0]
         for files in folder_ranges(folder, deep=True):
-            for picture in list_pictures(files, omitted):
+            for picture in list_pictures(files, omitted_folders):
                 keys += key_bytes(picture.key)
                 key_ends.append(len(keys))
                 sizes.append(picture.size)
@@ -74,22 +74,22 @@ class PictureIndex:
 
 
 @functools.lru_cache(maxsize=1)
-def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
+def load_index(folder: str, omitted_folders: tuple[str, ...], run: str) -> PictureIndex:
     """Return the index of a folder. A process makes it once in each run: the cache's key includes `run`."""
     del run
-    return PictureIndex(folder, omitted)
+    return PictureIndex(folder, omitted_folders)
 
 
-def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
+def list_pictures(files: Range, omitted_folders: tuple[str, ...]) -> Iterator[Picture]:
     """Yield the files of a range that have extensions of pictures, in order, except files below omitted folders.
 
     Args:
         files: the range, one of `folder_ranges`.
-        omitted: paths of folders below the input that end with `/`.
+        omitted_folders: paths of folders below the input that end with `/`.
     """
     for entry, key in files_below(files, is_ignored_name):
         is_picture = not entry.is_folder and is_picture_name(key) and not is_ignored_name(entry.name)
-        if is_picture and not key.startswith(omitted):
+        if is_picture and not key.startswith(omitted_folders):
             yield Picture(key, entry.size)
 
 

@@ -143,7 +143,7 @@ class AnnotatedImages(ScannedSource):
         """
         if part == _PICTURES:
             return PictureScan(self.options.input, index)
-        pictures = load_index(self.options.input, self._omitted, self.run)
+        pictures = load_index(self.options.input, self._omitted_folders, self.run)
         return AnnotationScan(self.form, part, index, pictures.find, self.options.input)
 
     def apply_scans(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
@@ -246,7 +246,7 @@ class AnnotatedImages(ScannedSource):
 
     def _find_unannotated(self, files: Range) -> Iterator[Picture]:
         """Yield the pictures of a range whose digests are not among the annotated ones."""
-        pictures = list_pictures(files, self._omitted)
+        pictures = list_pictures(files, self._omitted_folders)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
             # `annotated_digests` has the high halves, which are column 0.
             digests = key_digests([picture.key for picture in batch])[:, 0]
@@ -294,7 +294,7 @@ class AnnotatedImages(ScannedSource):
         return f"no annotation; pass --unannotated=empty to store it without objects, or {skip}"
 
     @property
-    def _omitted(self) -> tuple[str, ...]:
+    def _omitted_folders(self) -> tuple[str, ...]:
         """Folders of annotations inside the input, as paths below it that end with `/`: their images are not listed as pictures."""
         folders = (self._annotations_path, *self.form.map_folders)
         inner_paths = (find_path_below(self.options.input, folder) for folder in folders)
@@ -307,7 +307,7 @@ class AnnotatedImages(ScannedSource):
             path: path of that file.
             repeat: the repeated key, whose `line` is the index of the later annotation in the file.
         """
-        find = load_index(self.options.input, self._omitted, self.run).find
+        find = load_index(self.options.input, self._omitted_folders, self.run).find
         # Index among the annotations that `AnnotationScan` counts, which match exactly one picture.
         index = 0
         # The names that the file lists are not needed.

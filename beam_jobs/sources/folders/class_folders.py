@@ -218,18 +218,18 @@ def _list_subfolders(folder: str) -> list[Entry]:
         SourceError: the folder has files, or no folders.
     """
     subfolders: list[Entry] = []
-    file: Entry | None = None
+    first_file: Entry | None = None
     entries = (entry for entry in lazy_entries(folder) if not is_ignored_name(entry.name))
     for index, entry in enumerate(entries):
         if entry.is_folder:
             subfolders.append(entry)
         else:
-            file = file or entry
+            first_file = first_file or entry
         # An error either way; a folder among the first names improves its message.
-        if file is not None and (subfolders or index >= _MAX_NAMES):
+        if first_file is not None and (subfolders or index >= _MAX_NAMES):
             break
-    if file is not None:
-        raise SourceError(_describe_loose_files(folder, file, subfolders))
+    if first_file is not None:
+        raise SourceError(_describe_loose_files(folder, first_file, subfolders))
     if not subfolders:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."

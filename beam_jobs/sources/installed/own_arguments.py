@@ -100,7 +100,7 @@ def describe_source(name: str, installed: Any) -> str:
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
         for field in fields.values():
             default = "required" if _is_required(field) else f"default: {_make_default(field)!r}"
-            lines.append(f"  {field.name} ({_name_type(hints[field.name])}, {default})")
+            lines.append(f"  {field.name} ({_format_type(hints[field.name])}, {default})")
     return "\n".join(lines)
 
 
@@ -121,6 +121,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _make_default(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field that is not required."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
@@ -137,16 +138,16 @@ def _parse_argument(name: str, text: str, hint: Any, source_name: str) -> Any:
     allowed_types = [member for member in typing.get_args(hint) if member is not types.NoneType] if is_union else [hint]
     if len(allowed_types) != 1 or allowed_types[0] not in _PARSERS:
         raise UsageError(
-            f"--source-arg {name}: --source={source_name} declares it as {_name_type(hint)} (expected str, int, float or bool, or"
+            f"--source-arg {name}: --source={source_name} declares it as {_format_type(hint)} (expected str, int, float or bool, or"
             " one of these or None). Change the source."
         )
     (argument_type,) = allowed_types
     try:
         return _PARSERS[argument_type](text)
     except (ValueError, KeyError):
-        expected = "true or false" if argument_type is bool else _name_type(argument_type)
+        expected = "true or false" if argument_type is bool else _format_type(argument_type)
         raise UsageError(f"--source-arg {name}={text}: not of its type (expected {expected})") from None
 
 
-def _name_type(hint: Any) -> str:
+def _format_type(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)

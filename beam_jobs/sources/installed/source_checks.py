@@ -61,7 +61,9 @@ def check_attributes(source: Source) -> None:
     if expected_types:
         name, expected = next(iter(expected_types.items()))
         value = getattr(source, name)
-        raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}")
+        raise UsageError(
+            f"{_format_source_name(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}"
+        )
 
 
 def list_parts(source: Source) -> Iterable[SourcePart]:
@@ -90,7 +92,7 @@ def list_references(
         UsageError: an object is not a reference, or a reference has classes or features that the source's attributes do not
             declare, which its record would silently lack; or `reject` is called with another error than BadRecordError.
     """
-    method_name = f"{_name_source(source)}.references"
+    method_name = f"{_format_source_name(source)}.references"
 
     def check_and_reject(error: Any) -> None:
         # The source gets this function as `reject`, so that it cannot reject with another error than BadRecordError.
@@ -188,7 +190,7 @@ class _ReferenceCheck:
         return None
 
 
-def _name_source(source: Source) -> str:
+def _format_source_name(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
@@ -196,7 +198,7 @@ def _require_iterable(source: Source, method: str, returned: Any) -> Iterable[An
     """Return what a method has returned; UsageError if it is not iterable, or is a string or bytes."""
     if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(
-            f"{_name_source(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
+            f"{_format_source_name(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
         )
     return returned
 

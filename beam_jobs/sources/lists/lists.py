@@ -276,7 +276,7 @@ class Lists(ScannedSource):
                 " when it is complete."
             )
         rows = unit.file.read_block(data, unit.start, unit.line)
-        files = (self._find_file(row, f"{path} line {row.line}", folder, kinds) for row in rows)
+        files = (self._make_listed_file(row, f"{path} line {row.line}", folder, kinds) for row in rows)
         named_split = self._find_named_split(path)
         for file_and_size in attach_sizes(files):
             if isinstance(file_and_size, BadRecordError):
@@ -298,7 +298,7 @@ class Lists(ScannedSource):
         """Return the split that a list's name stands for, or an empty string; SourceError if it is ambiguous."""
         return "" if self.roles.split is not None else self.splits.find_split(self.files.find_relative_path(path))
 
-    def _find_file(
+    def _make_listed_file(
         self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
         """Return the file that a row lists, or the row's rejection.

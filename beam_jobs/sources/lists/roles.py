@@ -42,11 +42,9 @@ class Roles:
             UsageError: a column that an option names is missing.
         """
         names = list(columns)
-        label = (
-            None
-            if options.unlabelled
-            else _pick_column(names, options.label_column, _LABELS, "--label-column", list_path)
-        )
+        label = None
+        if not options.unlabelled:
+            label = _pick_column(names, options.label_column, _LABELS, "--label-column", list_path)
         path = _pick_column(names, options.path_column, _PATHS, "--path-column", list_path)
         if options.split_column or any(name.lower() == _SPLIT for name in names):
             return cls(path, label, _pick_column(names, options.split_column, (_SPLIT,), "--split-column", list_path))

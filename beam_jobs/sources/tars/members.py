@@ -135,7 +135,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
             elif kind == b"K":
                 long_link = _decode_text(body)
             elif kind == b"g":
-                _check_global(_parse_pax(body, path, offset), path, offset)
+                _check_global_header(_parse_pax(body, path, offset), path, offset)
             else:
                 pax = _parse_pax(body, path, offset)
         # A volume label (V) is skipped.
@@ -174,7 +174,7 @@ def _find_problem(kind: bytes, name: str, size: int) -> str:
     return f"a tar member of the unknown type {kind.decode('latin-1')!r}; pack the tar again with tar"
 
 
-def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
+def _check_global_header(pax: dict[str, str], path: str, offset: int) -> None:
     """Raise SourceError if a pax header of all members sets a key that describes a single member."""
     for key in pax:
         if key in _PAX_KEYS or key.startswith(_SPARSE_KEYS):
@@ -258,6 +258,7 @@ def _parse_pax(body: bytes, path: str, offset: int) -> dict[str, str]:
     records: dict[str, str] = {}
     position = 0
     try:
+        # Zeros may follow the last record.
         while position < len(body) and body[position]:
             space = body.index(b" ", position)
             record_end = position + int(body[position:space])

@@ -253,13 +253,14 @@ class Tars(ClassifiedSource):
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""
-            # For an inner tar, its class; for other tars, this is replaced below.
-            labels: tuple[str, ...] = (unit.label,)
+            labels: tuple[str, ...] = ()
             if not self.has_classes or self.path_labels is not None:
                 # If folders are not classes, the outermost may be a split. --label-from reads labels from the whole path later.
-                labels = ()
                 split = find_folder_split(folders[0]) if folders else ""
-            elif not unit.label:
+            elif unit.label:
+                # The class of an inner tar.
+                labels = (unit.label,)
+            else:
                 if not folders:
                     reject_broken_sample(unit, member.name)
                 class_name, split = find_class_and_split(folders, f"{unit.path}: member {member.name}")

@@ -116,14 +116,16 @@ def _list_leaves(name: str, feature: Any, *, is_in_list: bool) -> Iterator[tuple
 
 
 def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
-    """Return the name of the label: the target of the supervised keys, or the only class of a record; None if there is neither."""
-    classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["is_in_list"]]
+    """Return the name of the label: the class that is the target of the supervised keys, or the only class; None without either."""
+    class_features = [
+        name for name, feature in features.items() if "classLabel" in feature and not feature["is_in_list"]
+    ]
     # The items are the input, the target and perhaps the weight.
     supervised_keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     target = supervised_keys[1].get("featureKey") if len(supervised_keys) > 1 else None
-    if target in classes:
+    if target in class_features:
         return str(target)
-    return classes[0] if len(classes) == 1 else None
+    return class_features[0] if len(class_features) == 1 else None
 
 
 def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
