@@ -209,27 +209,27 @@ def _find_form(pattern: str) -> str:
     text_after_wildcards = _WILDCARD_END.split(name_pattern)[-1]
     # All matches of `*.jpg` have one form, so the first decides.
     fixes_ending = find_form_of_ending(text_after_wildcards) is not None
-    paths: dict[str, str] = {}
+    first_paths_by_form: dict[str, str] = {}
     for entry in itertools.islice(_match_files(pattern), _MAX_NAMES):
         form = _find_form_of_name(entry.name)
-        paths.setdefault(form, entry.path)
+        first_paths_by_form.setdefault(form, entry.path)
         if fixes_ending:
             break
-    if not paths:
+    if not first_paths_by_form:
         raise SourceError(
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
-    if IMAGE in paths:
+    if IMAGE in first_paths_by_form:
         # Files of these forms among images become bad records. Tars, lists and IDX files are an error: they may be the input meant.
         for form in (UNSUPPORTED, ZIP, PARQUET, ARRAYS):
-            paths.pop(form, None)
-    if len(paths) > 1:
-        (form_name, path), (other_form, other_path) = sorted(paths.items())[:2]
+            first_paths_by_form.pop(form, None)
+    if len(first_paths_by_form) > 1:
+        (form_name, path), (other_form, other_path) = sorted(first_paths_by_form.items())[:2]
         raise SourceError(
             f"{pattern} matches files of several forms: {path} is {form_name}, and {other_path} is {other_form}, going by their"
             " names (other names are images). Match one form alone, such as 'DIR/*/*.jpg'."
         )
-    return next(iter(paths))
+    return next(iter(first_paths_by_form))
 
 
 def _find_form_of_name(name: str) -> str:

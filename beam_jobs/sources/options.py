@@ -78,6 +78,7 @@ def _make_source_args_option() -> Mapping[str, str]:
 
 
 def _check_source_args(options: SourceOptions | TextSourceOptions) -> None:
+    """Raise UsageError if there are arguments for a source, but no source is named."""
     if options.source_args and options.source is None:
         raise UsageError("--source-arg: the source that takes it is not named. Pass --source=NAME, too.")
 

@@ -240,8 +240,8 @@ class ForeignConverter(FrameConverter):
         """Return the serialized record that the frame `data` holds, unchanged, and count its features in `summary`.
 
         Raises:
-            BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the records before
-                or the declarations.
+            BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the declarations.
+            FeatureError: a feature has values of another kind, or a label map of another dtype, than in the records before.
         """
         record = self.extract_record(reference, data)
         example = _decode(reference, record)

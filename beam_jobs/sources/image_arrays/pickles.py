@@ -91,7 +91,7 @@ def read_pickle(path: str) -> Any:
 
 
 class _PickleReader:
-    """Interpreter of a pickle's operations.
+    """Interpreter of a pickle's operations. Operations of a damaged pickle raise the errors that `read_pickle` translates.
 
     Attributes:
         offset: offset in the file of the current operation.
