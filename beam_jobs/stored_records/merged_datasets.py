@@ -95,7 +95,7 @@ class MergedDatasets:
         }
 
     def sum_counts(self, selected_splits: Sequence[str] | None) -> dict[str, int]:
-        """Return the counts besides records for the manifest of all records.
+        """Return the counts, other than numbers of records, for the manifest of the merged datasets.
 
         They are the sums of the counts that all datasets have, and the numbers of records in quarantine and of inputs that the
         earlier conversions rejected, if there are any.

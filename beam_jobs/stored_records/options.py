@@ -222,6 +222,7 @@ class ReshardOptions:
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        """Raise UsageError if options do not fit each other."""
         feature_names = [feature.name for feature in self.features]
         raw_names = [raw.name for raw in self.raw]
         # A feature in --raw and in --label-map is an error once the input is known to have it.

@@ -75,7 +75,7 @@ def list_stored_files(
     """Yield the files of inputs, in order, with unique names.
 
     Args:
-        paths: paths, each of the folder of a dataset, a folder of files or a file, or a pattern.
+        paths: the inputs: each is the folder of a dataset, a folder of files, a file or a pattern.
         datasets: the datasets at the paths; empty if the files are of other programs.
         selected_splits: the splits that are read, or None for all.
 

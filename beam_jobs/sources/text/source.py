@@ -187,8 +187,8 @@ class TextSource(PackSource):
 
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         """Yield the documents of a unit with classes and keys, in blocks of at most `max_run_documents`, each with its split."""
+        rejects_damage = self.options.on_bad_record == SKIP
         for part, split in unit.parts:
-            rejects_damage = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, rejects_damage=rejects_damage):
                 for start in range(0, len(block.spans.sizes), self.max_run_documents):
