@@ -73,7 +73,7 @@ class Classes:
         Args:
             options: options of the input.
             has_integers: whether the input writes whole numbers: labels themselves or, with a file, indices into its names.
-            rejects_numbers: whether numbers are rejected, because other labels are names; ignored with a file.
+            rejects_numbers: whether numbers are rejected, because the first labels of the input are names; ignored with a file.
 
         Raises:
             SourceError: the file of `--labels` is missing or invalid, see `read_labels`.
@@ -181,25 +181,25 @@ def read_labels(path: str) -> Labels:
     except UnicodeDecodeError as error:
         reject(f"byte {error.start} is not UTF-8")
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    seen: dict[str, int] = {}
+    line_numbers_by_name: dict[str, int] = {}
     for line_number, line in enumerate(lines, 1):
         name = line.strip()
         if not name:
             reject(f"line {line_number} is empty")
-        if name in seen:
-            reject(f"{name!r} is on line {seen[name]} and on line {line_number}")
-        seen[name] = line_number
-    return Labels(tuple(seen))
+        if name in line_numbers_by_name:
+            reject(f"{name!r} is on line {line_numbers_by_name[name]} and on line {line_number}")
+        line_numbers_by_name[name] = line_number
+    return Labels(tuple(line_numbers_by_name))
 
 
 def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a row's value, and whether it may hold several; blanks around a string and its parts are removed.
+    """Return the labels in a row's value, and whether such values may hold several; blanks around each label are removed.
 
     Args:
         value: the value, as written.
         separator: string between several labels in it; None if a string is a single label.
-        origin: list and line, for the message.
-        name: name of the column, for the message.
+        origin: list and line, or document, for the message.
+        name: name of the column or field, for the message.
 
     Raises:
         BadRecordError: see `parse_json_labels`.

@@ -31,7 +31,7 @@ class InputFiles:
         that is one file.
 
         Raises:
-            SourceError: no file matches, or the path does not exist.
+            SourceError: no file matches, the path does not exist, or `rejects_folders` is set and the input has a folder.
         """
         input_entry = storage_for(self.path).stat(self.path)
         if input_entry is not None and not input_entry.is_folder:
@@ -54,6 +54,7 @@ class InputFiles:
 
     def find_relative_path(self, path: str) -> str:
         """Return the relative path that iteration yields with a path."""
+        # The input is a folder, or a pattern with a folder before its wildcards.
         for folder in (self.path, split_pattern(self.path)[0]):
             prefix = f"{folder.rstrip('/')}/"
             if path.startswith(prefix):

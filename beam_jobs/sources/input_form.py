@@ -1,4 +1,4 @@
-"""The form of an input file, by its first bytes or the ending of its name."""
+"""The form of an input file, detected from its first bytes or the ending of its name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def find_form_of_start(path: str) -> str | None:
 
 
 def find_form_of_file(path: str) -> str:
-    """Return the form of a file by its first bytes, and of CIFAR's binary files by name; `LIST` for any text.
+    """Return the form of a file from its first bytes, and of CIFAR's binary files from their names; `LIST` for any text.
 
     Raises:
         SourceError: the file is empty, or of no form that is read; the message says what it is.

@@ -22,6 +22,7 @@ _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in name
 # Number of names that decide whether names stand for splits; an input may have 100 million.
 MAX_EXAMINED_NAMES = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
+# A word, perhaps with a number, such as val2017.
 _WORD = re.compile(r"([A-Za-z]+)[0-9]*")
 _Name = TypeVar("_Name")
 # Function from the path of a file below the input to a split, or an empty string.
@@ -75,7 +76,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
 
 
 def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
-    """Return the class and the split of a record by its innermost folders: CLASS, or SPLIT/CLASS.
+    """Return the class and the split of a record, which its innermost folders name: CLASS, or SPLIT/CLASS.
 
     Args:
         folders: names of the folders, outermost first.
@@ -92,7 +93,8 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
             f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or pass"
             " --unlabelled."
         )
-    return folders[-1], find_folder_split(folders[-2]) if len(folders) > 1 else ""
+    split = find_folder_split(folders[-2]) if len(folders) > 1 else ""
+    return folders[-1], split
 
 
 def find_top_split(relative_path: str) -> str:
@@ -166,7 +168,7 @@ class NamedSplits:
         *,
         may_be_accidental: bool = True,
     ) -> NamedSplits:
-        """Decide by the first names of an input whether names stand for splits.
+        """Decide from the first names of an input whether names stand for splits.
 
         Args:
             options: options of the conversion.

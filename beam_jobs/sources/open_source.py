@@ -1,4 +1,4 @@
-"""Opening the source of an input: of a folder or a file by its content, of a pattern by the names that it matches.
+"""Opening the source of an input: the content of a folder or file decides, for a pattern the names that it matches.
 
 folder    ImageNet's raw files, IDX pairs, files of arrays, tar, zip or Parquet files, or class folders; with --unlabelled, all
           files below it
@@ -48,6 +48,7 @@ from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_patte
 
 # Names that decide the form of a folder or a pattern, which may have millions.
 _MAX_NAMES = 10_000
+# The last character of a wildcard, such as `*` or `[0-9]`.
 _WILDCARD_END = re.compile(r"[*?\]]")
 
 
@@ -67,7 +68,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     if source_options.is_annotated:
         return AnnotatedImages.find(options, source_options)
     source = (
-        _open(options, source_options)
+        _open_detected(options, source_options)
         if source_options.source is None
         else _open_named(options, source_options, source_options.source)
     )
@@ -101,8 +102,8 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
     return find_opener(name)(options, source_options)
 
 
-def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the input without --source; SourceError if the input does not exist."""
+def _open_detected(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the source that the input's content and names show, without --source; SourceError if the input does not exist."""
     # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)
     if entry is None:
@@ -115,7 +116,7 @@ def _open(options: ConvertOptions, source_options: SourceOptions) -> Source:
 
 
 def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of a folder, by its first names and the content of its files."""
+    """Open the source of a folder, chosen from its first names and the content of its files."""
     first_entries = itertools.islice(lazy_entries(options.input), _MAX_NAMES)
     entries = [entry for entry in first_entries if not is_ignored_name(entry.name)]
     files = [entry for entry in entries if not entry.is_folder]
@@ -175,7 +176,7 @@ def _is_markdown(name: str) -> bool:
 
 
 def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    """Open the source of the files that a pattern matches, by their names and the content of the first.
+    """Open the source of the files that a pattern matches, chosen from their names and the content of the first.
 
     Raises:
         SourceError: the folder before the wildcards does not exist, no file matches, or the files that match are of several forms.
@@ -186,45 +187,49 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
     if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
         return MatchedImages.find(options, source_options, *split_pattern(options.input))
+    # There is one: `_find_form` raises if no file matches.
     first_file = next(_match_files(options.input))
     return _open_files(options, source_options, first_file.path)
 
 
 def _match_files(pattern: str) -> Iterator[Entry]:
     """Yield the files that a pattern matches, except those with a name to ignore."""
-    return (entry for entry, below in expand(pattern) if not entry.is_folder and not is_ignored_path(below))
+    return (
+        entry for entry, relative_path in expand(pattern) if not entry.is_folder and not is_ignored_path(relative_path)
+    )
 
 
 def _find_form(pattern: str) -> str:
-    """Return the form of the files that a pattern matches, by the names of the first `_MAX_NAMES`.
+    """Return the form of the files that a pattern matches, judging by the names of the first `_MAX_NAMES`.
 
     Raises:
         SourceError: no file matches, or the files are of several forms.
     """
     name_pattern = split_pattern(pattern)[1][-1]
+    text_after_wildcards = _WILDCARD_END.split(name_pattern)[-1]
     # All matches of `*.jpg` have one form, so the first decides.
-    fixes_ending = find_form_of_ending(_WILDCARD_END.split(name_pattern)[-1]) is not None
-    paths: dict[str, str] = {}
+    fixes_ending = find_form_of_ending(text_after_wildcards) is not None
+    first_paths_by_form: dict[str, str] = {}
     for entry in itertools.islice(_match_files(pattern), _MAX_NAMES):
         form = _find_form_of_name(entry.name)
-        paths.setdefault(form, entry.path)
+        first_paths_by_form.setdefault(form, entry.path)
         if fixes_ending:
             break
-    if not paths:
+    if not first_paths_by_form:
         raise SourceError(
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
-    if IMAGE in paths:
+    if IMAGE in first_paths_by_form:
         # Files of these forms among images become bad records. Tars, lists and IDX files are an error: they may be the input meant.
         for form in (UNSUPPORTED, ZIP, PARQUET, ARRAYS):
-            paths.pop(form, None)
-    if len(paths) > 1:
-        (form_name, path), (other_form, other_path) = sorted(paths.items())[:2]
+            first_paths_by_form.pop(form, None)
+    if len(first_paths_by_form) > 1:
+        (form_name, path), (other_form, other_path) = sorted(first_paths_by_form.items())[:2]
         raise SourceError(
             f"{pattern} matches files of several forms: {path} is {form_name}, and {other_path} is {other_form}, going by their"
             " names (other names are images). Match one form alone, such as 'DIR/*/*.jpg'."
         )
-    return next(iter(paths))
+    return next(iter(first_paths_by_form))
 
 
 def _find_form_of_name(name: str) -> str:
@@ -237,7 +242,7 @@ def _find_form_of_name(name: str) -> str:
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions, path: str) -> Source:
-    """Return the source of the input's files for the form of the file at `path`, which all must have; SourceError for an image."""
+    """Return the source for the form of the file at `path`, which all files of the input must have; SourceError for an image."""
     form = find_form_of_file(path)
     if form == IMAGE:
         raise SourceError(f"{path} is one image. Name {FORMS}.")

@@ -21,6 +21,7 @@ _LIST_TYPES = tuple(LIST_KINDS)
 SOURCE_NAMES = ("folders", "files", "list", "tar", "zip", "parquet", "idx", "arrays", "imagenet")
 # Treatment of pictures without annotation.
 FAIL_UNANNOTATED, EMPTY_UNANNOTATED, SKIP_UNANNOTATED = "fail", "empty", "skip"
+# NAME=TYPE or NAME=TYPE=VALUE; a name may contain equals signs.
 _TYPED_COLUMN = re.compile(rf"(.+?)=((?:{'|'.join((*COLUMN_TYPES, *LIST_KINDS))})(?:=.*)?)", re.DOTALL)
 
 
@@ -46,8 +47,11 @@ def _parse_types(text: str) -> dict[str, str]:
     types: dict[str, str] = {}
     for part in text.split(","):
         match = _TYPED_COLUMN.fullmatch(part.strip())
-        # A part that does not match is split at its last equals sign: its type is unknown, which `SourceOptions` rejects.
-        name, kind = match.groups() if match else part.rpartition("=")[::2]
+        if match:
+            name, kind = match.groups()
+        else:
+            # The type is unknown, which `SourceOptions` rejects.
+            name, _, kind = part.rpartition("=")
         if not name.strip() or name.strip() in types:
             raise UsageError(f"{part!r}: write each column once, as in age=int,score=float")
         types[name.strip()] = kind.strip()
@@ -55,6 +59,7 @@ def _parse_types(text: str) -> dict[str, str]:
 
 
 def _make_source_option(help: str) -> str | None:
+    """Return the default of the field `source`, which declares the flag --source."""
     return option(None, FlagGroup.INPUT, help, Value("NAME"), stored=Stored(TEXT, is_optional=True))
 
 
@@ -73,6 +78,7 @@ def _make_source_args_option() -> Mapping[str, str]:
 
 
 def _check_source_args(options: SourceOptions | TextSourceOptions) -> None:
+    """Raise UsageError if there are arguments for a source, but no source is named."""
     if options.source_args and options.source is None:
         raise UsageError("--source-arg: the source that takes it is not named. Pass --source=NAME, too.")
 
@@ -214,15 +220,18 @@ class SourceOptions:
             for name in ("unlabelled", "label_column", "label_separator", "annotations", "masks", "targets"):
                 if getattr(self, name):
                     raise UsageError(f"--label-from and {_name_flag(name)}: choose one")
-        flags = [_name_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None]
-        if len(flags) > 1:
-            raise UsageError(f"{' and '.join(flags)}: choose one")
+        annotation_flags = [
+            _name_flag(name) for name in ("annotations", "masks", "targets") if getattr(self, name) is not None
+        ]
+        if len(annotation_flags) > 1:
+            raise UsageError(f"{' and '.join(annotation_flags)}: choose one")
         if self.unannotated is not None and not self.is_annotated:
             raise UsageError("--unannotated requires --annotations, --masks or --targets. Pass one, or omit the flag")
         for name in ("source", "unlabelled", "label_column", "label_type"):
             if self.is_annotated and getattr(self, name):
                 raise UsageError(
-                    f"{flags[0]} and {_name_flag(name)}: pictures get their labels from {flags[0]}. Omit the latter."
+                    f"{annotation_flags[0]} and {_name_flag(name)}: pictures get their labels from {annotation_flags[0]}. Omit"
+                    " the latter."
                 )
         for column, column_kind in self.column_kinds.items():
             # A missing list is stored as an empty list, so a column of lists takes no substitute.
@@ -300,4 +309,5 @@ def _check_pattern(text: str) -> None:
 
 
 def _name_flag(name: str) -> str:
+    """Return the flag of an option, given the name of its field."""
     return list_options(SourceOptions)[name].flag

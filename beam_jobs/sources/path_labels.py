@@ -27,6 +27,7 @@ _LABEL = "label"
 _MAX_PATHS = 10_000
 # Digits of the largest int64; int() may reject a string that is much longer.
 _MAX_DIGITS = 19
+# Whole numbers of an undeclared column; a column with others, such as 007, holds strings, since they may be ids.
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 
@@ -45,7 +46,7 @@ class PathValues(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PathLabels:
-    """Rule that gives a picture's class and columns by its path.
+    """Rule that takes a picture's class and columns from its path.
 
     Attributes:
         pattern: the expression.
@@ -80,7 +81,8 @@ class PathLabels:
                 f"--column-types: --label-from has no group {unknown_column!r} (expected one of: {', '.join(columns) or 'none'})"
             )
         class_group = _find_class_group(pattern)
-        first_path, has_match = "", False
+        first_path = ""
+        has_match = False
         labels: set[str] = set()
         # Columns whose values so far are all whole numbers.
         integer_columns = set(columns)
@@ -152,6 +154,7 @@ def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
 
 
 def _is_whole_number(text: str | None) -> bool:
+    """Return whether a value shows that its column holds integers; it is None if its group took no part in the match."""
     return text is not None and _INT.fullmatch(text) is not None and _fits_int64(text)
 
 

@@ -21,8 +21,8 @@ from tpudata.format import Feature
 if TYPE_CHECKING:
     from beam_jobs.image_records.annotated.schema import AnnotationSchema
 
-# What a source's `parts` and `units` yield, and `units` and `references` take. Each source has other types; the pipeline only
-# pickles the values and passes them on.
+# What a source's `parts` and `units` yield, and `units` and `references` take. Each source has its own types; the pipeline
+# only pickles the values and passes them on.
 SourcePart: TypeAlias = Any
 SourceUnit: TypeAlias = Any
 # Facts that a scan collects about its part, such as ListFacts. `merge` adds the facts about another part.
@@ -102,7 +102,7 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def parts(self) -> Iterable[SourcePart]:
-        """Yield the input's parts in order: folders, ranges of names, archives. One worker calls this, and holds one part."""
+        """Yield the input's parts in order, such as folders or archives. One worker calls this, and holds one part at a time."""
 
     @abc.abstractmethod
     def units(self, part: SourcePart, ignored: list[str]) -> Iterable[SourceUnit]:
@@ -113,7 +113,7 @@ class Source(abc.ABC):
 
         Args:
             part: one of `parts()`.
-            ignored: is extended with the path of each file or folder that this method skips by its name.
+            ignored: is extended with the path of each file or folder that this method skips because of its name.
         """
 
     @abc.abstractmethod
@@ -122,7 +122,7 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file or member that this method skips without an error, mostly by its name.
+            ignored: is extended with the path of each file or member that is skipped without an error, mostly because of its name.
             reject: called with the error of a record that gets no reference (a listed file that is missing, an unknown label, an
                 image without its label). It may raise; if it returns, the listing goes on without the record.
         """
@@ -160,7 +160,7 @@ class Scan(Protocol):
     facts: ScanFacts
 
     @property
-    def held(self) -> int:
+    def held_row_count(self) -> int:
         """Number of rows that `take_rows` would return."""
 
     def parts(self) -> Iterator[SourcePart]:
@@ -199,7 +199,7 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def describe_repeat(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
+    def make_repeat_error(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
         """Return the error of two rows that have the same key.
 
         Args:
@@ -209,12 +209,13 @@ class ScannedSource(Source):
 
 
 def sum_blocks_before(files: Mapping[int, tuple[str, int]]) -> dict[int, int]:
-    """Return, by index of a file, the number of blocks of the files before it.
+    """Return the number of blocks in all files before each file, by index of the file.
 
     Args:
         files: by index of a file, its path and its number of blocks.
     """
-    total, blocks_before = 0, {}
+    total = 0
+    blocks_before: dict[int, int] = {}
     for index, (_, block_count) in sorted(files.items()):
         blocks_before[index] = total
         total += block_count
@@ -235,7 +236,7 @@ def make_reference(
     features: Mapping[str, Any] = NO_FEATURES,
     data: bytes = b"",
 ) -> Reference:
-    """Make a reference; assign a split by `--split` or the default if the input states none.
+    """Make a reference; if the input states no split, assign one with `--split`, or else the default.
 
     Args:
         options: options of the conversion, with the splits.

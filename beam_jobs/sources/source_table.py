@@ -37,7 +37,7 @@ OpenSource = Callable[[ConvertOptions, SourceOptions], Source]
 
 
 def find_opener(name: str) -> OpenSource:
-    """Return the function that opens the source of a name.
+    """Return the function that opens the source called `name`.
 
     Raises:
         UsageError: the name is unknown.
@@ -63,11 +63,12 @@ def _open_without_arguments(name: str, options: ConvertOptions, source_options: 
 
 
 def _open_installed(name: str, installed: Installed, options: ConvertOptions, source_options: SourceOptions) -> Source:
-    fields = {"options": options, "source_options": source_options}
-    return open_installed(name, installed, source_options.source_args, fields)
+    options_by_field = {"options": options, "source_options": source_options}
+    return open_installed(name, installed, source_options.source_args, options_by_field)
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions) -> Source:
+    """Open the images that a pattern matches or, if the input is a folder, all files below it."""
     folder, parts = split_pattern(options.input) if is_pattern(options.input) else (options.input, ("**", "*"))
     return MatchedImages.find(options, source_options, folder, parts)
 

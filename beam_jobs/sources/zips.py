@@ -1,8 +1,8 @@
 """Zip archives of images: a member's class is the folder it lies in, and its split the folder above, as in tars; with
 `--label-from`, its path in the archive gives the class.
 
-A key is ARCHIVE/MEMBER. References point to members that are not compressed, which is usual for images; the content of compressed
-members travels. References have the CRC-32 of the central directory, which is compared when their bytes are read.
+A key is ARCHIVE/MEMBER. A reference points to a member that is not compressed, which is usual for images, and holds the content of
+a compressed one. References have the CRC-32 of the central directory, which is compared when their bytes are read.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Zips(ClassifiedSource):
         split = self.splits.find_member_split(unit.split, split, origin)
         offset = find_content_offset(file, member, unit.path)
         is_stored = member.compress_type == zipfile.ZIP_STORED
-        data = b"" if is_stored else _unpack(file, offset, member, origin)
+        data = b"" if is_stored else _read_compressed(file, offset, member, origin)
         return make_reference(
             self.options,
             key,
@@ -212,7 +212,7 @@ class Zips(ClassifiedSource):
 
 
 def _list_member_paths(files: InputFiles) -> Iterator[str]:
-    """Yield the paths in their archives of the members that may be pictures."""
+    """Yield the path, in its archive, of each member that may be a picture."""
     for path, _ in files:
         with open_zip(path) as (_, archive):
             for member in archive.infolist():
@@ -235,17 +235,17 @@ def find_content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> i
     return offset + _LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)
 
 
-def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
-    """Return the content of a compressed member; BadRecordError if it is damaged, or packed by a method that is not read.
+def _read_compressed(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
+    """Return the content of a compressed member; BadRecordError if it is damaged, or its compression is not supported.
 
-    zipfile would unpack all of it before comparing its size with the one that the archive lists.
+    zipfile would decompress all of it before comparing its size with the one that the archive lists.
     """
     pieces: list[bytes] = []
-    missing = member.file_size
+    missing_bytes = member.file_size
     try:
         for piece in decompress_member(_read_chunks(file, offset, member.compress_size), member.compress_type):
-            missing -= len(piece)
-            if missing < 0:
+            missing_bytes -= len(piece)
+            if missing_bytes < 0:
                 # Caught below, as one of DECOMPRESSION_ERRORS.
                 raise EOFError(f"it has more than the {member.file_size:,} bytes that the archive lists")
             pieces.append(piece)
@@ -254,8 +254,8 @@ def _unpack(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -
     except NotImplementedError as error:
         raise BadRecordError(origin, f"packed by a method that is not read: {error}; pack the archive again") from None
     data = b"".join(pieces)
-    if missing or zlib.crc32(data) != member.CRC:
-        got = f"it has {len(data):,} of {member.file_size:,} bytes" if missing else "its CRC-32 does not fit"
+    if missing_bytes or zlib.crc32(data) != member.CRC:
+        got = f"it has {len(data):,} of {member.file_size:,} bytes" if missing_bytes else "its CRC-32 does not fit"
         raise BadRecordError(origin, f"damaged in the archive: {got}")
     return data
 

@@ -32,7 +32,7 @@ _WHOLE_COUNTS = frozenset({"documents", "tokens", "padding", "dropped", "unknown
 
 @dataclasses.dataclass
 class StoredSummary:
-    """Number of records by origin, in a shard or in all.
+    """Number of records by origin, in one shard or in all shards.
 
     Attributes:
         decoded_bytes: bytes of all records as tensors; each record counts as the mean of its split in the input.
@@ -66,11 +66,11 @@ class FrameConverter(InputConverter):
         """Yield the frames of packs, many neighbours with one read."""
         return read_packs(packs, is_checked=True)
 
-    def unpack(self, reference: Reference, frame: bytes) -> bytes:
+    def extract_record(self, reference: Reference, frame: bytes) -> bytes:
         """Return the serialized record in a frame.
 
         Raises:
-            BadRecordError: the frame is cut, or its length or a checksum is wrong.
+            BadRecordError: the frame is truncated, or its length or a checksum is wrong.
         """
         # The offset of a spooled record is in the spool, so messages also name its key.
         path = reference.origin if reference.spool else reference.path
@@ -79,12 +79,12 @@ class FrameConverter(InputConverter):
 
 @dataclasses.dataclass(frozen=True)
 class DatasetConverter(FrameConverter):
-    """Passes on the records of datasets.
+    """Converter that passes on the records of datasets.
 
     Attributes:
         schema: schema of the records.
-        label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose
-            labels change.
+        label_numbers: by index of the dataset, as a string, the new label of each old one, both counted from 0; only for datasets
+            whose labels change.
         label: name of the feature that holds the label; empty without a label.
         label_offset: label of the first class.
         decoded: by `StoredRecord.origin`, (decoded bytes, records) of the split in the input.
@@ -131,10 +131,9 @@ class DatasetConverter(FrameConverter):
             BadRecordError: the frame is damaged, or a label that gets another number has no class.
         """
         del labels
-        record = self.unpack(reference, data)
+        record = self.extract_record(reference, data)
         assert isinstance(reference.payload, StoredRecord)
         origin = reference.payload.origin
-        # The keys of `label_numbers` are indices of datasets as strings.
         new_labels = self.label_numbers.get(str(reference.payload.dataset))
         if new_labels is not None:
             record = self._renumber(reference, record, new_labels)
@@ -147,12 +146,12 @@ class DatasetConverter(FrameConverter):
         return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
 
     def maxima(self, summary: StoredSummary) -> dict[str, int]:
-        """Return the carried-over maxima of lists."""
+        """Return the most entries of each feature of lists, which the inputs' manifests state."""
         del summary
         return dict(self.list_maxima)
 
     def count_converted(self) -> dict[str, int]:
-        """Return the carried-over counts of re-encoded inputs."""
+        """Return the numbers of re-encoded inputs by reason, which the inputs' manifests state."""
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:
@@ -189,7 +188,7 @@ class DatasetConverter(FrameConverter):
 
 @dataclasses.dataclass(frozen=True)
 class ForeignConverter(FrameConverter):
-    """Passes on the records of other programs, and learns their schema.
+    """Converter that passes on the records of other programs, and learns their schema.
 
     Attributes:
         images: names of the features that hold images.
@@ -241,10 +240,10 @@ class ForeignConverter(FrameConverter):
         """Return the serialized record that the frame `data` holds, unchanged, and count its features in `summary`.
 
         Raises:
-            BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the records before
-                or the declarations.
+            BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the declarations.
+            FeatureError: a feature has values of another kind, or a label map of another dtype, than in the records before.
         """
-        record = self.unpack(reference, data)
+        record = self.extract_record(reference, data)
         example = _decode(reference, record)
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)

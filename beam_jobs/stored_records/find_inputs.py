@@ -36,7 +36,7 @@ def find_inputs(paths: Sequence[str], selected_splits: Sequence[str] | None) -> 
     """Return the datasets, or the foreign files, at paths.
 
     Args:
-        paths: paths, each of the folder of a dataset, a folder of files or a file, or a pattern.
+        paths: the inputs: each is the folder of a dataset, a folder of files, a file or a pattern.
         selected_splits: the splits that are read, or None for all.
 
     Raises:

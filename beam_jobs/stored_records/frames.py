@@ -27,7 +27,7 @@ def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
         offset: byte offset of the frame in the file, for messages.
 
     Raises:
-        BadRecordError: the frame is cut, or its length or a checksum is wrong.
+        BadRecordError: the frame is truncated, or its length or a checksum is wrong.
     """
     if len(frame) < FRAME_BYTES:
         raise BadRecordError(path, f"no whole record (got {len(frame)} bytes, expected {FRAME_BYTES} or more)", offset)
@@ -51,13 +51,13 @@ def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int
         StorageError: the file cannot be read.
     """
     while first < stop:
-        begin = int(offsets[first])
+        start = int(offsets[first])
         # As many whole frames as one read may have, and at least one.
-        block_stop = max(first + 1, min(stop, int(np.searchsorted(offsets, begin + _READ_BYTES, side="right")) - 1))
-        # The caller that unpacks a frame verifies its checksums.
-        data = storage_for(path).read_range(path, begin, int(offsets[block_stop]) - begin, is_checked=True)
+        block_stop = max(first + 1, min(stop, int(np.searchsorted(offsets, start + _READ_BYTES, side="right")) - 1))
+        # The caller that removes a frame verifies its checksums.
+        data = storage_for(path).read_range(path, start, int(offsets[block_stop]) - start, is_checked=True)
         for record_index in range(first, block_stop):
-            yield data[int(offsets[record_index]) - begin : int(offsets[record_index + 1]) - begin]
+            yield data[int(offsets[record_index]) - start : int(offsets[record_index + 1]) - start]
         first = block_stop
 
 
@@ -77,11 +77,11 @@ def read_compressed_frames(path: str, index: ShardIndex, first: int, stop: int) 
     """
     while first < stop:
         block_stop = min((first // index.block_records + 1) * index.block_records, stop)
-        record = first
+        record_index = first
         try:
             for _, data in read_indexed(path, index, first, block_stop):
                 yield pack_frame(data)
-                record += 1
+                record_index += 1
         except CorruptionError as error:
-            yield from itertools.repeat(error, block_stop - record)
+            yield from itertools.repeat(error, block_stop - record_index)
         first = block_stop

@@ -27,8 +27,8 @@ class MergedDatasets:
         layout: the feature layout of all datasets.
         features: the features of all datasets, with the number of classes that they have together.
         class_names: class names of all datasets together, or None without classes.
-        label_numbers: by index of the dataset, the new label of each old one, both counted from 0; only of datasets whose labels
-            change.
+        label_numbers: by index of the dataset, as a string, the new label of each old one, both counted from 0; only for datasets
+            whose labels change.
         options: options of the earlier conversions, if they are equal in all manifests.
     """
 
@@ -95,7 +95,7 @@ class MergedDatasets:
         }
 
     def sum_counts(self, selected_splits: Sequence[str] | None) -> dict[str, int]:
-        """Return the counts besides records for the manifest of all records.
+        """Return the counts, other than numbers of records, for the manifest of the merged datasets.
 
         They are the sums of the counts that all datasets have, and the numbers of records in quarantine and of inputs that the
         earlier conversions rejected, if there are any.
@@ -149,8 +149,8 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
     )
     for name in sorted(features.keys() | other_features.keys()):
         if name not in features or name not in other_features:
-            has, lacks = (first, other) if name in features else (other, first)
-            raise FeatureError(f"Feature {name!r}: {has.path} has it, {lacks.path} does not. {_FIX}")
+            owner, other_dataset = (first, other) if name in features else (other, first)
+            raise FeatureError(f"Feature {name!r}: {owner.path} has it, {other_dataset.path} does not. {_FIX}")
         if dataclasses.replace(features[name], num_classes=None) != dataclasses.replace(
             other_features[name], num_classes=None
         ):
@@ -191,7 +191,7 @@ def _describe(feature: Feature) -> str:
 
 
 def _find_label_offset(dataset: Dataset) -> int:
-    """Return the label of the first class: by the first feature with classes or, if there is none, by the conversion's options."""
+    """Return the label of the first class, from the first feature with classes or, if there is none, from the options."""
     offsets = [feature.label_offset for feature in dataset.manifest.features if feature.num_classes is not None]
     return offsets[0] if offsets else int(dataset.manifest.options.get("label_offset", 0))
 
@@ -221,8 +221,9 @@ def _merge_labels(
             merged_names = longer
             continue
         if not options.merge_labels:
-            pairs = enumerate(zip(names, merged_names, strict=False))
-            label, (name, expected) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
+            # Neither list continues the other, so they differ at a label that both have.
+            label = next(label for label in range(len(shorter)) if names[label] != merged_names[label])
+            name, expected = names[label], merged_names[label]
             raise UsageError(
                 f"{dataset.path} has other class names than {datasets[0].path} (got {name!r} for class {label}, expected"
                 f" {expected!r}). Pass --merge-labels to number its labels anew by name."
@@ -253,5 +254,6 @@ def _have_numbers_and_names(names_of_datasets: Sequence[Sequence[str]]) -> bool:
 def _find_common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Return the options that are equal in the manifests of all datasets."""
     first, *others = (dataset.manifest.options for dataset in datasets)
+    # Unequal to every value of an option.
     missing = object()
     return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}

@@ -222,7 +222,9 @@ class ReshardOptions:
     labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        feature_names, raw_names = [feature.name for feature in self.features], [raw.name for raw in self.raw]
+        """Raise UsageError if options do not fit each other."""
+        feature_names = [feature.name for feature in self.features]
+        raw_names = [raw.name for raw in self.raw]
         # A feature in --raw and in --label-map is an error once the input is known to have it.
         for flag, names, described_names in (
             ("--feature", feature_names, [*feature_names, *raw_names, *self.label_maps]),

@@ -125,7 +125,7 @@ class StoredRecordSource(PackSource):
             else:
                 reject(_make_file_error(unit))
         elif compression == GZIP:
-            yield from self._list_compressed(unit, _unpack_frames(unit.path, reject), reject)
+            yield from self._list_compressed(unit, _read_gzip_frames(unit.path, reject), reject)
         else:
             offsets = _find_offsets(unit, reject)
             yield from self._list_uncompressed(unit, offsets, [(0, len(offsets) - 1)], reject)
@@ -163,11 +163,12 @@ class StoredRecordSource(PackSource):
                 records = np.arange(pack_first, min(pack_first + PACK_REFERENCES, stop))
                 splits = None
                 if self.splitter.reads_records:
-                    # The next pack goes on with the frames that remain.
+                    # `zip` stops after the last record without taking a frame, so the next pack goes on with its own frames.
                     splits_by_record = self._assign_splits(
                         unit, zip(records.tolist(), frames, strict=False), offsets, reject
                     )
-                    records, splits = np.array(list(splits_by_record), np.int64), list(splits_by_record.values())
+                    records = np.array(list(splits_by_record), np.int64)
+                    splits = list(splits_by_record.values())
                 if len(records):
                     sizes = offsets[records + 1] - offsets[records]
                     starts = np.full(len(records), NOT_HELD)
@@ -190,9 +191,9 @@ class StoredRecordSource(PackSource):
         """
         splits = {}
         for record_index, frame in frames:
-            begin = int(offsets[record_index])
+            start = int(offsets[record_index])
             try:
-                key = self.splitter.read_key(remove_frame(frame, unit.path, begin), unit.path, begin)
+                key = self.splitter.read_key(remove_frame(frame, unit.path, start), unit.path, start)
             except BadRecordError as error:
                 reject(error)
                 continue
@@ -211,7 +212,7 @@ class StoredRecordSource(PackSource):
         """
         frames_by_record: dict[int, bytes] = {}
         splits: list[str] = []
-        size = 0
+        frame_bytes = 0
         for record_index, frame in frames:
             origin = f"{unit.name}:{record_index} in {unit.path}"
             try:
@@ -225,20 +226,21 @@ class StoredRecordSource(PackSource):
                 reject(error)
                 continue
             frames_by_record[record_index] = frame
-            size += len(frame)
-            if len(frames_by_record) == PACK_REFERENCES or size >= _PACK_BYTES:
+            frame_bytes += len(frame)
+            if len(frames_by_record) == PACK_REFERENCES or frame_bytes >= _PACK_BYTES:
                 yield self._make_held_pack(unit, frames_by_record, splits)
-                frames_by_record, splits, size = {}, [], 0
+                frames_by_record, splits, frame_bytes = {}, [], 0
         if frames_by_record:
             yield self._make_held_pack(unit, frames_by_record, splits)
 
     def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
         """Return the pack of records of a compressed file with their frames; if `splits` is empty, the keys decide the splits."""
-        frames, offsets = list(frames_by_record.values()), np.zeros(len(frames_by_record), np.int64)
+        frames = list(frames_by_record.values())
         sizes = np.array(list(map(len, frames)), np.int64)
         records = np.array(list(frames_by_record), np.int64)
         # Offsets and starts are 0: each frame is a separate buffer, and gets its offset in the spool.
-        listed_pack = self._make_pack(unit, records, sizes, offsets, offsets, splits or None)
+        zeros = np.zeros(len(frames), np.int64)
+        listed_pack = self._make_pack(unit, records, sizes, zeros, zeros, splits or None)
         return listed_pack._replace(buffers=frames, buffer_indices=np.arange(len(frames)))
 
     def _make_pack(
@@ -269,7 +271,7 @@ class StoredRecordSource(PackSource):
 
 
 def detect_compression(path: str, size: int) -> str | None:
-    """Return the compression of a TFRecord file by its first bytes, "gzip" or an empty string; None for other files.
+    """Return the compression of a TFRecord file, detected from its first bytes: "gzip" or an empty string; None for other files.
 
     Compare the result with None: an empty string is an uncompressed TFRecord file. A file that begins like gzip and cannot be
     unpacked is "gzip", so that reading its records reports the damage.
@@ -281,7 +283,7 @@ def detect_compression(path: str, size: int) -> str | None:
         return ""
     if not head.startswith(GZIP_MAGIC):
         return None
-    with storage_for(path).open(path) as packed, gzip.GzipFile(fileobj=packed, mode="rb") as file:
+    with storage_for(path).open(path) as compressed_file, gzip.GzipFile(fileobj=compressed_file, mode="rb") as file:
         try:
             head = file.read(HEADER_BYTES)
         except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -313,6 +315,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     """Return the offsets of the records of a foreign file, and the end of the last one before any damage: int64 [records + 1]."""
     starts = array("q")
     try:
+        # Appends the start of each frame to `starts`.
         end = scan_frames(Entry(unit.path, unit.name, unit.size, is_folder=False), starts)
     except CorruptionError as error:
         reject(BadRecordError(unit.path, error.reason, error.offset))
@@ -321,7 +324,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     return np.frombuffer(starts, np.int64)
 
 
-def _unpack_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
+def _read_gzip_frames(path: str, reject: Reject) -> Iterator[tuple[int, bytes]]:
     """Yield (index, frame) of each record of a compressed file; reject the file at the first damage."""
     try:
         for index, (_, data) in enumerate(read_records(path, GZIP)):

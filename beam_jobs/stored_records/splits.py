@@ -61,6 +61,7 @@ class Splitter:
         """
         if self.lists:
             return [self.assign_split(stored_split, key) for key in keys]
+        # Column 0 has the high halves of the digests.
         return [stored_split] if self.shares is None else self.shares.assign_splits(digests[:, 0])
 
     def read_key(self, data: bytes, path: str, offset: int) -> str:

@@ -61,11 +61,11 @@ class StoredDataset(NamedTuple):
 
     @classmethod
     def from_dataset(cls, dataset: Dataset) -> StoredDataset:
-        """Return the reference to a dataset that is open here."""
+        """Return the StoredDataset of a dataset that is open in this process."""
         return cls(dataset.path, _hash_metadata(dataset))
 
     def open(self) -> Dataset:
-        """Return the dataset; DatasetError if it has changed since the reference was made."""
+        """Return the dataset; DatasetError if it has changed since `from_dataset` was called."""
         return _open(self)
 
 
@@ -75,7 +75,7 @@ def list_stored_files(
     """Yield the files of inputs, in order, with unique names.
 
     Args:
-        paths: paths, each of the folder of a dataset, a folder of files or a file, or a pattern.
+        paths: the inputs: each is the folder of a dataset, a folder of files, a file or a pattern.
         datasets: the datasets at the paths; empty if the files are of other programs.
         selected_splits: the splits that are read, or None for all.
 
@@ -140,7 +140,7 @@ def _list_foreign(path: str) -> list[StoredFile]:
         folder, _ = split_pattern(path)
         if not is_folder(folder):
             raise SourceError(f"{path}: there is no folder {folder}. {FIX}")
-        entries = [(entry, below) for entry, below in expand(path) if not entry.is_folder]
+        entries = [(entry, relative_path) for entry, relative_path in expand(path) if not entry.is_folder]
     else:
         raise SourceError(f"{path} does not exist. {FIX}")
     for entry, _ in entries:
@@ -150,9 +150,9 @@ def _list_foreign(path: str) -> list[StoredFile]:
                 f"{path}: {dataset} in it is a dataset. Name datasets one by one: their records are read by their manifest."
             )
     files = [
-        StoredFile(entry.path, entry.size, below, find_split_in_path(below) or DEFAULT_SPLIT)
-        for entry, below in entries
-        if not is_ignored_path(below)
+        StoredFile(entry.path, entry.size, relative_path, find_split_in_path(relative_path) or DEFAULT_SPLIT)
+        for entry, relative_path in entries
+        if not is_ignored_path(relative_path)
     ]
     return sorted(files, key=lambda file: key_bytes(file.name))
 

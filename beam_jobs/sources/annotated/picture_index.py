@@ -34,56 +34,62 @@ class PictureIndex:
 
     Args:
         folder: path of the folder, which is listed when the index is made.
-        omitted: paths below `folder`, with a slash at the end, of folders without pictures, such as folders of label maps.
+        omitted_folders: paths below `folder`, with a slash at the end, of folders without pictures, such as folders of label maps.
     """
 
-    def __init__(self, folder: str, omitted: tuple[str, ...]) -> None:
-        # The key of picture i is keys[key_ends[i]:key_ends[i + 1]].
-        digests, key_ends, sizes, keys = [], [0], [], bytearray()
+    def __init__(self, folder: str, omitted_folders: tuple[str, ...]) -> None:
+        digests: list[int] = []
+        sizes: list[int] = []
+        # All keys joined; the key of picture i is keys[key_ends[i]:key_ends[i + 1]].
+        keys = bytearray()
+        key_ends = [0]
         for files in folder_ranges(folder, deep=True):
-            for picture in list_pictures(files, omitted):
+            for picture in list_pictures(files, omitted_folders):
                 keys += key_bytes(picture.key)
                 key_ends.append(len(keys))
                 sizes.append(picture.size)
                 digests.append(_hash_match_key(make_match_key(picture.key)))
         digest_array = np.array(digests, np.uint64)
         # Indices of the pictures in the order of their digests.
-        self._rows = np.argsort(digest_array, kind="stable")
-        self._digests = digest_array[self._rows]
-        self._keys, self._key_ends, self._sizes = bytes(keys), np.array(key_ends, np.int64), np.array(sizes, np.int64)
+        self._sorted_indices = np.argsort(digest_array, kind="stable")
+        self._digests = digest_array[self._sorted_indices]
+        self._keys = bytes(keys)
+        self._key_ends = np.array(key_ends, np.int64)
+        self._sizes = np.array(sizes, np.int64)
 
     def find(self, name: str) -> list[Picture]:
         """Return the pictures that a name in an annotation file may refer to."""
         digest = np.uint64(_hash_match_key(make_match_key(name)))
         first, stop = (int(np.searchsorted(self._digests, digest, side)) for side in ("left", "right"))
         # Pictures with the digest of the name's match key; the name itself may fit only some of them.
-        candidates = map(self._make_picture, self._rows[first:stop].tolist())
+        candidates = map(self._make_picture, self._sorted_indices[first:stop].tolist())
         pictures = [picture for picture in candidates if is_same_picture(name, picture.key)]
         # If the name is a path, pictures at that path take precedence over others of the same file name.
         return [picture for picture in pictures if is_whole_path(name, picture.key)] or pictures
 
-    def _make_picture(self, row: int) -> Picture:
-        begin, end = self._key_ends[row : row + 2].tolist()
-        return Picture(self._keys[begin:end].decode("utf-8", "surrogateescape"), int(self._sizes[row]))
+    def _make_picture(self, index: int) -> Picture:
+        """Return a picture by its index in the order of the listing."""
+        start, stop = self._key_ends[index : index + 2].tolist()
+        return Picture(self._keys[start:stop].decode("utf-8", "surrogateescape"), int(self._sizes[index]))
 
 
 @functools.lru_cache(maxsize=1)
-def load_index(folder: str, omitted: tuple[str, ...], run: str) -> PictureIndex:
+def load_index(folder: str, omitted_folders: tuple[str, ...], run: str) -> PictureIndex:
     """Return the index of a folder. A process makes it once in each run: the cache's key includes `run`."""
     del run
-    return PictureIndex(folder, omitted)
+    return PictureIndex(folder, omitted_folders)
 
 
-def list_pictures(files: Range, omitted: tuple[str, ...]) -> Iterator[Picture]:
+def list_pictures(files: Range, omitted_folders: tuple[str, ...]) -> Iterator[Picture]:
     """Yield the files of a range that have extensions of pictures, in order, except files below omitted folders.
 
     Args:
         files: the range, one of `folder_ranges`.
-        omitted: paths of folders below the input that end with `/`.
+        omitted_folders: paths of folders below the input that end with `/`.
     """
     for entry, key in files_below(files, is_ignored_name):
         is_picture = not entry.is_folder and is_picture_name(key) and not is_ignored_name(entry.name)
-        if is_picture and not key.startswith(omitted):
+        if is_picture and not key.startswith(omitted_folders):
             yield Picture(key, entry.size)
 
 

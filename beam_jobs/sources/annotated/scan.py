@@ -42,11 +42,11 @@ class Block(NamedTuple):
     data: bytes
 
     @classmethod
-    def pack(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
-        """Pack some pictures and rejections."""
+    def from_pictures(cls, pictures: Sequence[AnnotatedPicture | BadRecordError]) -> Block:
+        """Return the block of some pictures and rejections."""
         return cls(pickle.dumps(pictures, pickle.HIGHEST_PROTOCOL))
 
-    def unpack(self) -> Sequence[AnnotatedPicture | BadRecordError]:
+    def load_pictures(self) -> Sequence[AnnotatedPicture | BadRecordError]:
         """Return the pictures and rejections, in the order of the file."""
         pictures: Sequence[AnnotatedPicture | BadRecordError] = pickle.loads(self.data)
         return pictures
@@ -58,7 +58,7 @@ class AnnotationFacts:
 
     Attributes:
         contents: values and classes that the annotations have.
-        files: by index of the file, its path and its number of blocks.
+        files: by index of the part, the path of the file and its number of blocks or, for the folder of pictures, of ranges.
         digests: high halves of the digests of the keys of pictures with an annotation, even a bad one, uint64 [n] as bytes.
         missing_picture: a name in an annotation for which the input has no picture; empty if all have one.
     """
@@ -81,8 +81,8 @@ class AnnotationFacts:
         # Column 0 has the high halves.
         self.digests += key_digests(keys)[:, 0].tobytes()
 
-    def first_blocks(self) -> dict[int, int]:
-        """Return, by index of a file, the number of blocks of the files before it."""
+    def find_first_blocks(self) -> dict[int, int]:
+        """Return the index of each part's first block (or range) among those of all parts, by index of the part."""
         return sum_blocks_before(self.files)
 
     def sort_digests(self) -> npt.NDArray[np.uint64]:
@@ -118,7 +118,7 @@ class AnnotationScan:
         self._picture_count = 0
 
     @property
-    def held(self) -> int:
+    def held_row_count(self) -> int:
         """Number of pictures that `take_rows` would return."""
         return len(self._keys)
 
@@ -148,10 +148,11 @@ class AnnotationScan:
             if not isinstance(picture, BadRecordError):
                 object_count += len(picture.annotation.objects)
             if len(pictures) >= _MAX_BLOCK_PICTURES or object_count >= _MAX_BLOCK_OBJECTS:
-                yield Block.pack(pictures)
-                pictures, object_count, block_count = [], 0, block_count + 1
+                yield Block.from_pictures(pictures)
+                pictures, object_count = [], 0
+                block_count += 1
         if pictures:
-            yield Block.pack(pictures)
+            yield Block.from_pictures(pictures)
             block_count += 1
         self.facts.files[self._file_index] = self._part, block_count
 
@@ -199,7 +200,7 @@ class PictureScan:
         self._part_index = part_index
 
     @property
-    def held(self) -> int:
+    def held_row_count(self) -> int:
         """Number of rows: always 0."""
         return 0
 

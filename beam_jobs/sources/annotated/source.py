@@ -51,7 +51,7 @@ class AnnotatedImages(ScannedSource):
         form: form of the annotations, which finds and reads their files.
         run: identifies the run: another run in the process has another index of pictures.
         schema: features of the annotations, once they are scanned.
-        annotated: digests of the pictures with annotations, ascending; empty before the scan.
+        annotated_digests: digests of the keys of the pictures with annotations, ascending; empty before the scan.
         blocks: blocks of all files and ranges of the folder if they were scanned in this process; otherwise None.
         ignored_values: names of values of the annotations that are not stored, once they are scanned.
         note: called with the kind of a note and an example: the name of a value of the annotations that is not stored.
@@ -62,7 +62,7 @@ class AnnotatedImages(ScannedSource):
     form: AnnotationForm
     run: str
     schema: AnnotationSchema | None = None
-    annotated: npt.NDArray[np.uint64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))
+    annotated_digests: npt.NDArray[np.uint64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.uint64))
     blocks: tuple[Unit, ...] | None = None
     ignored_values: tuple[str, ...] = ()
     note: Note = ignore_note
@@ -143,7 +143,7 @@ class AnnotatedImages(ScannedSource):
         """
         if part == _PICTURES:
             return PictureScan(self.options.input, index)
-        pictures = load_index(self.options.input, self._omitted, self.run)
+        pictures = load_index(self.options.input, self._omitted_folders, self.run)
         return AnnotationScan(self.form, part, index, pictures.find, self.options.input)
 
     def apply_scans(self, facts: AnnotationFacts, blocks: Iterable[Unit] | None = None) -> AnnotatedImages:
@@ -157,8 +157,8 @@ class AnnotatedImages(ScannedSource):
             SourceError: no annotation has a picture in the input, or the file of `--labels` is invalid.
             MissingExtraError: the package that draws polygons is not installed.
         """
-        annotated = facts.sort_digests()
-        if not len(annotated):
+        annotated_digests = facts.sort_digests()
+        if not len(annotated_digests):
             example = f", which has no {facts.missing_picture!r}" if facts.missing_picture else ""
             raise SourceError(
                 f"{self._annotations_path}: no annotation of a picture in {self.options.input}{example}. Check that both are of the"
@@ -170,14 +170,14 @@ class AnnotatedImages(ScannedSource):
         block_tuple = None if blocks is None else tuple(blocks)
         ignored_values = facts.contents.ignored_values
         return dataclasses.replace(
-            self, schema=schema, annotated=annotated, blocks=block_tuple, ignored_values=ignored_values
+            self, schema=schema, annotated_digests=annotated_digests, blocks=block_tuple, ignored_values=ignored_values
         )
 
     def noting(self, note: Note) -> AnnotatedImages:
         """Return the source that calls `note` with values of the annotations that are not stored."""
         return dataclasses.replace(self, note=note)
 
-    def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
+    def make_repeat_error(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
         # A repeat's lists are annotation files here.
         first_path, _ = facts.files[repeat.first_list_index]
@@ -209,6 +209,9 @@ class AnnotatedImages(ScannedSource):
                 with `--unannotated=skip`, a picture without annotation.
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
+
+        Raises:
+            UsageError: the options assign splits, but a picture lies in a folder that is a split.
         """
         # Notes count only if they are made while units are listed, so every unit makes all of them.
         for name in self.ignored_values:
@@ -217,7 +220,7 @@ class AnnotatedImages(ScannedSource):
             # A range of the folder, which is searched for pictures without annotation.
             yield from self._list_unannotated(unit, ignored, reject)
             return
-        for picture_or_error in unit.unpack():
+        for picture_or_error in unit.load_pictures():
             if isinstance(picture_or_error, BadRecordError):
                 reject(picture_or_error)
             elif self.form.split_lists.find_split(picture_or_error.picture.key) is None:
@@ -232,7 +235,8 @@ class AnnotatedImages(ScannedSource):
         Pictures that the lists of splits lack are ignored, see `references`.
         """
         for picture in self._find_unannotated(files):
-            path, rule = self._join_path(picture), self.source_options.unannotated or FAIL_UNANNOTATED
+            path = self._join_path(picture)
+            rule = self.source_options.unannotated or FAIL_UNANNOTATED
             if rule == SKIP_UNANNOTATED or self.form.split_lists.find_split(picture.key) is None:
                 ignored.append(path)
             elif rule == FAIL_UNANNOTATED:
@@ -242,14 +246,14 @@ class AnnotatedImages(ScannedSource):
 
     def _find_unannotated(self, files: Range) -> Iterator[Picture]:
         """Yield the pictures of a range whose digests are not among the annotated ones."""
-        pictures = list_pictures(files, self._omitted)
+        pictures = list_pictures(files, self._omitted_folders)
         while batch := list(itertools.islice(pictures, _LOOKUP_BATCH)):
-            # `annotated` has the high halves, which are column 0.
+            # `annotated_digests` has the high halves, which are column 0.
             digests = key_digests([picture.key for picture in batch])[:, 0]
             # Compare each digest with the first annotated digest that is not below it or, if all are below, with the last one,
             # which differs. There is at least one annotated digest: a scan without annotated pictures is an error.
-            nearest_rows = np.minimum(np.searchsorted(self.annotated, digests), len(self.annotated) - 1)
-            yield from (batch[row] for row in np.flatnonzero(self.annotated[nearest_rows] != digests).tolist())
+            nearest_rows = np.minimum(np.searchsorted(self.annotated_digests, digests), len(self.annotated_digests) - 1)
+            yield from (batch[row] for row in np.flatnonzero(self.annotated_digests[nearest_rows] != digests).tolist())
 
     def _make_annotated_reference(self, picture: Picture, annotation: ImageAnnotation) -> Reference:
         """Return the reference to a picture with its annotation; UsageError if --split is passed and a folder is a split."""
@@ -290,7 +294,7 @@ class AnnotatedImages(ScannedSource):
         return f"no annotation; pass --unannotated=empty to store it without objects, or {skip}"
 
     @property
-    def _omitted(self) -> tuple[str, ...]:
+    def _omitted_folders(self) -> tuple[str, ...]:
         """Folders of annotations inside the input, as paths below it that end with `/`: their images are not listed as pictures."""
         folders = (self._annotations_path, *self.form.map_folders)
         inner_paths = (find_path_below(self.options.input, folder) for folder in folders)
@@ -303,7 +307,7 @@ class AnnotatedImages(ScannedSource):
             path: path of that file.
             repeat: the repeated key, whose `line` is the index of the later annotation in the file.
         """
-        find = load_index(self.options.input, self._omitted, self.run).find
+        find = load_index(self.options.input, self._omitted_folders, self.run).find
         # Index among the annotations that `AnnotationScan` counts, which match exactly one picture.
         index = 0
         # The names that the file lists are not needed.

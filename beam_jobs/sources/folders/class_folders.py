@@ -30,7 +30,7 @@ from tpudata.storage import Entry, Range, files_below, folder_ranges, lazy_entri
 # Number of names among which a folder is looked for if the input also has files; it improves the message.
 _MAX_NAMES = 10_000
 # Endings of files that hold many images and can be named by a pattern.
-_READ_BY_PATTERN = ("parquet", "tar", "zip")
+_CONTAINER_ENDINGS = ("parquet", "tar", "zip")
 
 
 class ClassFolder(NamedTuple):
@@ -118,7 +118,8 @@ class ClassFolders(Source):
         else:
             tops = (SplitFolder(options.input, "", ""),)
         classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
-        folders = [entry for top in tops for entry in (_list_subfolders(top.path) if splits else subfolders)]
+        # Without split folders, the subfolders of the input are the class folders.
+        folders = subfolders if not splits else [entry for top in tops for entry in _list_subfolders(top.path)]
         if classes.labels is None and not classes.has_integers:
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
@@ -142,7 +143,7 @@ class ClassFolders(Source):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether the names of folders are labels, by `--label-type int`."""
+        """Whether the names of folders are the labels themselves, with `--label-type int`."""
         return self.classes.collects_integers
 
     @property
@@ -181,7 +182,7 @@ class ClassFolders(Source):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped because of its name.
             reject: never called: the file was just listed, and its folder is a class.
         """
         del reject
@@ -217,18 +218,18 @@ def _list_subfolders(folder: str) -> list[Entry]:
         SourceError: the folder has files, or no folders.
     """
     subfolders: list[Entry] = []
-    file: Entry | None = None
+    first_file: Entry | None = None
     entries = (entry for entry in lazy_entries(folder) if not is_ignored_name(entry.name))
     for index, entry in enumerate(entries):
         if entry.is_folder:
             subfolders.append(entry)
         else:
-            file = file or entry
+            first_file = first_file or entry
         # An error either way; a folder among the first names improves its message.
-        if file is not None and (subfolders or index >= _MAX_NAMES):
+        if first_file is not None and (subfolders or index >= _MAX_NAMES):
             break
-    if file is not None:
-        raise SourceError(_describe_loose_files(folder, file, subfolders))
+    if first_file is not None:
+        raise SourceError(_describe_loose_files(folder, first_file, subfolders))
     if not subfolders:
         raise SourceError(
             f"{folder} has no subfolders. Put the images of each class into a folder named after the class."
@@ -246,7 +247,7 @@ def _describe_loose_files(folder: str, file: Entry, folders: Sequence[Entry]) ->
         )
     first_entry = next((entry for entry in lazy_entries(folders[0].path) if not is_ignored_name(entry.name)), None)
     ending = "" if first_entry is None or first_entry.is_folder else first_entry.name.rpartition(".")[2].lower()
-    pattern = f"'{folder}/*/*.{ending}'" if ending in _READ_BY_PATTERN else f"'{folder}/*/*'"
+    pattern = f"'{folder}/*/*.{ending}'" if ending in _CONTAINER_ENDINGS else f"'{folder}/*/*'"
     return (
         f"{folder} has {file.name} next to its folders, which is of no class. Move it out of the input, name the other files by a"
         f" pattern, such as --input {pattern}, or pass --unlabelled if the images have no classes."

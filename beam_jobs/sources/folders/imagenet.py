@@ -90,11 +90,12 @@ class ImageNet(Source):
 
     @classmethod
     def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
-        """Find ImageNet's files in the input's folder, by listing folders and headers of tars; None if it has another layout.
+        """Find ImageNet's files in the input's folder from listings and the headers of tars; None if it has another layout.
 
         Raises:
             SourceError: there are validation images without a file of synsets, a line of this file is not a synset or not
                 one of the classes, a tar of training images is not a tar of tars, or the file of `--labels` is invalid.
+            CorruptionError: the tar of training images is truncated or damaged.
             UsageError: the options assign splits.
         """
         first_entries = list(itertools.islice(lazy_entries(options.input), _MAX_ENTRIES + 1))
@@ -146,7 +147,7 @@ class ImageNet(Source):
         return self.classes.labels
 
     def parts(self) -> Sequence[ImageNetUnit]:
-        """Return the inner tars or the folders of the training images, and the validation images."""
+        """Return a tar or folder for each synset, and the tar or folder of validation images if they lie together."""
         return self.tars_and_folders
 
     def units(self, part: ImageNetUnit, ignored: list[str]) -> Iterator[ImageNetUnit]:
@@ -161,7 +162,7 @@ class ImageNet(Source):
     def references(
         self, unit: ImageNetUnit, ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
-        """Yield a reference to every image of a part.
+        """Yield a reference to every image of a unit.
 
         Raises:
             CorruptionError: a tar is truncated or damaged.
@@ -185,7 +186,7 @@ class ImageNet(Source):
             )
 
     def _find_synset(self, name: str, path: str) -> str:
-        """Return the synset of a validation image by the number in its name.
+        """Return the synset of a validation image: the line of the file of synsets whose number is in the image's name.
 
         Raises:
             BadRecordError: the name is not that of a validation image, or the file of synsets has no line of its number.
@@ -266,7 +267,7 @@ def _read_synsets(path: str) -> tuple[str, ...]:
 
 
 def _list_images(unit: ImageNetUnit, ignored: list[str], reject: Reject) -> Iterator[tuple[str, str, int, int]]:
-    """Yield every image of a part: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
+    """Yield every image of a unit: (name, path of the file that holds it, offset there or WHOLE_FILE, size in bytes).
 
     Raises:
         CorruptionError: the tar is truncated or damaged.

@@ -62,7 +62,7 @@ class MatchedImages(ClassifiedSource):
 
     Attributes:
         options: options with the splits and the seed of the order.
-        fixed: the folder before the first wildcard.
+        fixed_folder: the folder before the first wildcard.
         pattern: the parts after it, see `split_pattern`.
         classes: mapping from folder names to class names.
         has_classes: False if records are unlabelled.
@@ -71,7 +71,7 @@ class MatchedImages(ClassifiedSource):
     """
 
     options: ConvertOptions
-    fixed: str
+    fixed_folder: str
     pattern: tuple[str, ...]
     classes: Classes
     has_classes: bool = True
@@ -83,7 +83,7 @@ class MatchedImages(ClassifiedSource):
 
     @classmethod
     def find(
-        cls, options: ConvertOptions, source_options: SourceOptions, fixed: str, parts: tuple[str, ...]
+        cls, options: ConvertOptions, source_options: SourceOptions, fixed_folder: str, parts: tuple[str, ...]
     ) -> MatchedImages:
         """Return the source of a pattern.
 
@@ -92,7 +92,7 @@ class MatchedImages(ClassifiedSource):
         Args:
             options: options of the conversion.
             source_options: options of labels.
-            fixed: the folder before the pattern's first wildcard.
+            fixed_folder: the folder before the pattern's first wildcard.
             parts: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
@@ -101,17 +101,19 @@ class MatchedImages(ClassifiedSource):
             UsageError: the options assign splits, but the folders are splits already; or `--label-from` does not fit the first
                 paths, see `PathLabels.infer`.
         """
-        paths = (key for entry, key in expand_below(fixed, parts) if not entry.is_folder and not is_ignored_path(key))
+        paths = (
+            key for entry, key in expand_below(fixed_folder, parts) if not entry.is_folder and not is_ignored_path(key)
+        )
         path_labels = PathLabels.infer(source_options, paths)
         if path_labels is None:
             has_classes = not source_options.unlabelled
             classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
-            source = cls(options, fixed, parts, classes, has_classes=has_classes, folder_classes=has_classes)
+            source = cls(options, fixed_folder, parts, classes, has_classes=has_classes, folder_classes=has_classes)
         else:
             has_classes = path_labels.has_classes
             source = cls(
                 options,
-                fixed,
+                fixed_folder,
                 parts,
                 path_labels.classes,
                 has_classes=has_classes,
@@ -120,7 +122,7 @@ class MatchedImages(ClassifiedSource):
             )
         if options.split:
             # Fail early for the first files; all files are checked when they are listed.
-            first_matches = itertools.islice(expand_below(fixed, parts), _MAX_MATCHES)
+            first_matches = itertools.islice(expand_below(fixed_folder, parts), _MAX_MATCHES)
             source._reject_splits({key for entry, key in first_matches if not entry.is_folder})
         return source
 
@@ -130,7 +132,7 @@ class MatchedImages(ClassifiedSource):
         return () if self.path_labels is None else self.path_labels.features
 
     def _find_split(self, key: str) -> str:
-        """Return the split of a file or folder by its path below the input; a folder's path ends with `/`. Empty if none."""
+        """Return the split of a file or folder, given its path below the input (a folder's ends with `/`); empty if it has none."""
         folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]
@@ -143,17 +145,21 @@ class MatchedImages(ClassifiedSource):
             reject_split_flag(self.options, f"{self.options.input} has split folders already ({', '.join(splits)})")
 
     def parts(self) -> Iterator[MatchedFolder]:
-        """Yield the folders whose files may match; a single folder if it is listed with all its subfolders."""
+        """Yield the folders whose files may match; a single folder if it is listed with all its subfolders.
+
+        Raises:
+            UsageError: the options assign splits, but a folder is a split.
+        """
         folder_pattern = self.pattern[:-1]
         # Without a shuffle, the files of a folder come before the files of its subfolders, unlike in a deep listing.
-        if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed).lists_deep:
-            yield MatchedFolder(self.fixed, "", deep=True)
+        if "**" in folder_pattern and self.options.shuffle and storage_for(self.fixed_folder).lists_deep:
+            yield MatchedFolder(self.fixed_folder, "", deep=True)
             return
         # `**` also stands for no folder at all.
         if all(part == "**" for part in folder_pattern):
-            yield MatchedFolder(self.fixed, "")
+            yield MatchedFolder(self.fixed_folder, "")
         if folder_pattern:
-            for entry, folder_key in expand_below(self.fixed, folder_pattern, only_folders=True):
+            for entry, folder_key in expand_below(self.fixed_folder, folder_pattern, only_folders=True):
                 self._reject_splits([f"{folder_key}/"])
                 yield MatchedFolder(entry.path, f"{folder_key}/")
 
@@ -170,7 +176,7 @@ class MatchedImages(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file that is skipped by its name.
+            ignored: is extended with the path of each file that is skipped because of its name.
             reject: called with the error of a file whose folder is not a known class, or whose path `--label-from` rejects.
 
         Raises:
@@ -179,7 +185,8 @@ class MatchedImages(ClassifiedSource):
         """
         # The split and the labels of the last folder.
         last_folder: str | None = None
-        split, labels = "", tuple[str, ...]()
+        split = ""
+        labels: tuple[str, ...] = ()
         for entry, key in self._match_files(unit):
             if is_ignored_path(key):
                 ignored.append(entry.path)
@@ -189,14 +196,15 @@ class MatchedImages(ClassifiedSource):
                 self._reject_splits([key])
                 if self.folder_classes:
                     # A file in no matched folder lies in the pattern's fixed folder.
-                    folders = key.split("/")[:-1] or [self.fixed.rpartition("/")[2]]
+                    folders = key.split("/")[:-1] or [self.fixed_folder.rpartition("/")[2]]
                     try:
                         labels = (self.classes.resolve(find_class_and_split(folders, entry.path)[0], entry.path),)
                     except BadRecordError as error:
                         # `last_folder` stays, so the other files of this folder are also rejected.
                         reject(add_key(error, key))
                         continue
-                last_folder, split = folder, self._find_split(key)
+                last_folder = folder
+                split = self._find_split(key)
             columns: Mapping[str, Any] = NO_FEATURES
             if self.path_labels is not None:
                 try:

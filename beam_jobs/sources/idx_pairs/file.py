@@ -23,7 +23,10 @@ from tpudata.errors import CorruptionError, SourceError
 from tpudata.images.header import MAX_PIXELS
 from tpudata.storage import storage_for
 
-_MAGIC_BYTES, _UNSIGNED_BYTE = 4, 8
+# Bytes before the sizes.
+_MAGIC_BYTES = 4
+# Code of the type of values.
+_UNSIGNED_BYTE = 8
 _PIECE_BYTES = 1 << 20
 # Labels, of a byte each, that are read together.
 _PIECE_LABELS = 1 << 16
@@ -31,29 +34,30 @@ _TOO_SHORT = "the file ends before the last record that its header counts"
 _FIX = "Download it again, or remove it from the input."
 
 
-def read_header(path: str, dimensions: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Return the dimensions' sizes in an IDX file, and the number of bytes of its header.
+def read_header(path: str, allowed_counts: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """Return the sizes of the dimensions in an IDX file, and the number of bytes of its header.
 
     Args:
         path: path of the file, which may be compressed.
-        dimensions: numbers of dimensions that are allowed.
+        allowed_counts: numbers of dimensions that the file may have.
 
     Raises:
-        SourceError: the file is not an IDX file of unsigned bytes with these dimensions.
+        SourceError: the file is not an IDX file of unsigned bytes with an allowed number of dimensions.
         CorruptionError: the header is truncated, or the size of an uncompressed file differs from its header.
     """
     # The longest header has 4 sizes of 4 bytes.
     head = read_head(path, _MAGIC_BYTES + 4 * 4)
-    if len(head) < _MAGIC_BYTES or head[:2] != b"\0\0" or head[3] not in dimensions:
+    if len(head) < _MAGIC_BYTES or head[:2] != b"\0\0" or head[3] not in allowed_counts:
         raise SourceError(
-            f"{path} is not an IDX file of {' or '.join(map(str, dimensions))} dimensions: it begins with {head[:4]!r}. {_FIX}"
+            f"{path} is not an IDX file of {' or '.join(map(str, allowed_counts))} dimensions: it begins with {head[:4]!r}. {_FIX}"
         )
     if head[2] != _UNSIGNED_BYTE:
         raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x} (expected 0x08, unsigned bytes). {_FIX}")
-    header_bytes = _MAGIC_BYTES + 4 * head[3]
+    dimension_count = head[3]
+    header_bytes = _MAGIC_BYTES + 4 * dimension_count
     if len(head) < header_bytes:
         raise CorruptionError(path, 0, f"the file ends inside its header ({len(head)} of {header_bytes} bytes)")
-    sizes = struct.unpack(f">{head[3]}I", head[_MAGIC_BYTES:header_bytes])
+    sizes = struct.unpack(f">{dimension_count}I", head[_MAGIC_BYTES:header_bytes])
     if not read_compression(path) and file_size(path) != header_bytes + math.prod(sizes):
         shape = " x ".join(map(str, sizes))
         raise CorruptionError(
@@ -109,11 +113,12 @@ def read_label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
 def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
     """Return the next `size` bytes of a file; CorruptionError if it has fewer."""
     # In pieces: one read would allocate `size` bytes, which a header may claim, before it finds the end.
-    pieces, missing = [], size
-    while missing and (piece := file.read(min(missing, _PIECE_BYTES))):
+    pieces: list[bytes] = []
+    missing_bytes = size
+    while missing_bytes and (piece := file.read(min(missing_bytes, _PIECE_BYTES))):
         pieces.append(piece)
-        missing -= len(piece)
-    if missing:
+        missing_bytes -= len(piece)
+    if missing_bytes:
         raise CorruptionError(path, file.tell(), _TOO_SHORT)
     return b"".join(pieces)
 

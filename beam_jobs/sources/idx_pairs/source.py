@@ -37,6 +37,7 @@ from tpudata.storage import storage_for
 
 # Images per unit; a million images are a hundred units.
 _UNIT_IMAGES = 10_000
+# Names such as train-images-idx3-ubyte.gz.
 _NAME = re.compile(r"(?P<prefix>.*[-_.]|)(?P<kind>images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 _T10K = "t10k"
 
@@ -130,7 +131,7 @@ class IdxPairs(ClassifiedSource):
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
         runs: list[IdxUnit] = []
         for pair in pairs:
-            runs.extend(_cut_runs(pair._replace(split="") if options.split else pair))
+            runs.extend(_divide_into_runs(pair._replace(split="") if options.split else pair))
         classes = Classes.open(source_options, has_integers=True)
         has_classes = not source_options.unlabelled
         named_splits = frozenset() if options.split else frozenset(splits)
@@ -147,7 +148,11 @@ class IdxPairs(ClassifiedSource):
         return (part,)
 
     def references(self, unit: IdxUnit, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference, with the payload `Pixels`, to every image of a run."""
+        """Yield a reference, with the payload `Pixels`, to every image of a run.
+
+        Raises:
+            CorruptionError: a file is truncated, or a compressed one is damaged or has more records than its header counts.
+        """
         del ignored
         # Bytes of an image.
         size = math.prod(unit.shape)
@@ -157,9 +162,8 @@ class IdxPairs(ClassifiedSource):
             if stream is not None:
                 # Skip the header. A compressed pair is a single unit, whose `first` is 0, so the first image follows.
                 stream.seek(unit.header)
-            for index, label in enumerate(
-                itertools.chain.from_iterable(read_label_pieces(unit.labels, unit.first, unit.length)), unit.first
-            ):
+            labels = itertools.chain.from_iterable(read_label_pieces(unit.labels, unit.first, unit.length))
+            for index, label in enumerate(labels, unit.first):
                 key = f"{unit.name}/{index:08d}"
                 # Only a compressed file is read here: otherwise, references point into the file.
                 data = b"" if stream is None else read_exactly(stream, size, unit.images)
@@ -186,28 +190,28 @@ class IdxPairs(ClassifiedSource):
 
 
 def _find_pair(path: str) -> _Pair:
-    """Return the pair that a file belongs to; SourceError if it has no name of an IDX file, or its partner is missing."""
+    """Return the pair that a file belongs to; SourceError if it is not named like an IDX file, or its partner is missing."""
     folder, slash, name = path.rpartition("/")
     match = _NAME.fullmatch(name)
     if match is None:
         raise SourceError(f"{path} is an IDX file. Name it PREFIX-images-idx3-ubyte or PREFIX-labels-idx1-ubyte.")
-    paths = {match["kind"]: path}
-    partner = "labels" if match["kind"] == "images" else "images"
-    name_start = f"{match['prefix']}{partner}"
+    paths_by_kind = {match["kind"]: path}
+    partner_kind = "labels" if match["kind"] == "images" else "images"
+    name_start = f"{match['prefix']}{partner_kind}"
     # The dash or dot that follows sorts before `~`. A path without a folder is in the working directory, or in the root.
     for entry in storage_for(path).scan(folder or slash or ".", start=name_start, stop=f"{name_start}~"):
         partner_match = _NAME.fullmatch(entry.name)
-        if partner_match and (partner_match["prefix"], partner_match["kind"]) == (match["prefix"], partner):
-            paths.setdefault(partner, f"{folder}{slash}{entry.checked().name}")
-    if partner not in paths:
-        raise SourceError(f"{path} has no {partner} file next to it. Both come in a pair: {name_start}-idx...")
-    key_prefix = paths["images"].rpartition("/")[2].removesuffix(".gz")
+        if partner_match and (partner_match["prefix"], partner_match["kind"]) == (match["prefix"], partner_kind):
+            paths_by_kind.setdefault(partner_kind, f"{folder}{slash}{entry.checked().name}")
+    if partner_kind not in paths_by_kind:
+        raise SourceError(f"{path} has no {partner_kind} file next to it. Both come in a pair: {name_start}-idx...")
+    key_prefix = paths_by_kind["images"].rpartition("/")[2].removesuffix(".gz")
     last_word = re.split(r"[-_.]", match["prefix"].rstrip("-_."))[-1]
     split = "test" if last_word == _T10K else find_folder_split(last_word)
-    return _Pair(paths["images"], paths["labels"], key_prefix, split)
+    return _Pair(paths_by_kind["images"], paths_by_kind["labels"], key_prefix, split)
 
 
-def _cut_runs(pair: _Pair) -> Iterator[IdxUnit]:
+def _divide_into_runs(pair: _Pair) -> Iterator[IdxUnit]:
     """Yield the units of a pair of files: runs of images, or all images of a compressed pair. SourceError if counts differ."""
     images, labels, name, split = pair
     (count, *shape), header_bytes = read_header(images, (3, 4))
@@ -217,7 +221,7 @@ def _cut_runs(pair: _Pair) -> Iterator[IdxUnit]:
             f"{images} has {count_text(count, 'image')}, and {labels} has {count_text(label_count, 'label')}. Download them again."
         )
     check_shape(images, tuple(shape))
-    step = count if read_compression(images) or read_compression(labels) else _UNIT_IMAGES
-    # Without images, the step of a compressed pair is 0, which `range` rejects.
-    for first in range(0, count, step or 1):
-        yield IdxUnit(images, labels, name, split, tuple(shape), first, min(step, count - first), header_bytes)
+    run_length = count if read_compression(images) or read_compression(labels) else _UNIT_IMAGES
+    # Without images, the run length of a compressed pair is 0, which `range` rejects.
+    for first in range(0, count, run_length or 1):
+        yield IdxUnit(images, labels, name, split, tuple(shape), first, min(run_length, count - first), header_bytes)

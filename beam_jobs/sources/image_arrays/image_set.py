@@ -47,7 +47,7 @@ class ImageSet(abc.ABC):
         """Kind of the images' bytes."""
 
     @property
-    def several_labels(self) -> bool:
+    def has_several_labels(self) -> bool:
         """Whether an image may have any number of classes."""
         return False
 

@@ -29,9 +29,13 @@ from beam_jobs.sources.named_splits import find_folder_split
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
-_HEADER_BYTES, _TAG_BYTES, _ENDIAN_OFFSET = 128, 8, 126
-# Types of elements; the class of an array of uint8.
+_HEADER_BYTES = 128
+# Offset in the header of the two bytes that show the byte order.
+_ENDIAN_OFFSET = 126
+_TAG_BYTES = 8
+# Codes of types of elements: a variable, a compressed variable, and numbers that are uint8.
 _MATRIX, _COMPRESSED, _UINT8 = 14, 15, 2
+# Code of the class of a variable that is an array of uint8.
 _UINT8_CLASS = 9
 # Format of `struct`, by type of the numbers.
 _STRUCT_FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
@@ -101,7 +105,7 @@ class MatFile(ImageSet):
         return Pixels(self.images.shape[:3], COLUMNS_FIRST)
 
     def rows(self) -> Iterator[ImageRow]:
-        """Yield the images in order; CorruptionError if a label is not a whole number."""
+        """Yield the images in order; CorruptionError if a label is not a whole number, or the file is truncated or damaged."""
         size = math.prod(self.images.shape[:3])
         count = self.images.shape[3]
         # Images of an uncompressed variable are read when they are converted.
@@ -175,7 +179,7 @@ def _list_variables(path: str) -> Iterator[_Variable]:
 
 
 def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
-    """Return a variable, by its flags, sizes and name, without reading its numbers.
+    """Return a variable, described by its flags, sizes and name, without reading its numbers.
 
     Args:
         path: path of the file.
@@ -209,7 +213,7 @@ def _read_variable(path: str, offset: int, size: int, order: str, *, is_compress
 
 def _pad_size(size: int) -> int:
     """Return the size of an element's content, padded to a multiple of 8 bytes."""
-    return size + -size % 8
+    return (size + 7) // 8 * 8
 
 
 class _ElementReader:
@@ -241,12 +245,12 @@ class _ElementReader:
 
     def read_element(self) -> bytes:
         """Return the content of the next element; CorruptionError if it is too large for the header of a variable."""
-        begin = self.position
+        tag_start = self.position
         _, size = self.read_tag()
         if size > _MAX_HEADER_BYTES:
             raise self._reader.make_error("a variable of a MATLAB file with a large header")
         # A small element has a tag of 4 bytes and 4 bytes of content.
-        is_small = self.position - begin == 4
+        is_small = self.position - tag_start == 4
         content = self._take(4 if is_small else _pad_size(size))
         return content[:size]
 

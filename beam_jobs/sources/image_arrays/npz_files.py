@@ -32,14 +32,17 @@ from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
 from tpudata.errors import CorruptionError, SourceError
 
-_IMAGES, _LABELS = ("x", "images", "image", "imgs", "data"), ("y", "labels", "label", "targets", "target")
+# Words for the two kinds in names of arrays.
+_IMAGES = ("x", "images", "image", "imgs", "data")
+_LABELS = ("y", "labels", "label", "targets", "target")
 _ENDING = ".npy"
 _MAX_HEADER_BYTES = 10_000
 # Signs without a number, such as `--`, `-[` or `**`.
 _NESTED_SIGNS = re.compile(rb"[-+~*][-+~*\[]")
 _MAX_NUMBERS = 2**63 - 1
 _PIECE_BYTES = 1 << 20
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# Functions that read the header of an array, by the version of its format.
+_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class _Array(NamedTuple):
@@ -98,7 +101,7 @@ class NpzSet(ImageSet):
         return Pixels(self.images.shape[1:])
 
     @property
-    def several_labels(self) -> bool:
+    def has_several_labels(self) -> bool:
         """Whether an image may have any number of classes."""
         return math.prod(self.labels.shape[1:]) > 1
 
@@ -120,13 +123,13 @@ class NpzSet(ImageSet):
         Raises:
             SourceError: images have several labels, and a mark of a class is neither 0 nor 1.
         """
-        width = math.prod(self.labels.shape[1:])
-        numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * width)
-        if not self.several_labels:
+        column_count = math.prod(self.labels.shape[1:])
+        numbers = read_numbers(reader, self.labels.form, self.labels.shape[0] * column_count)
+        if not self.has_several_labels:
             yield from ((str(int(number)),) for number in numbers)
             return
         for row in range(self.labels.shape[0]):
-            marks = [next(numbers) for _ in range(width)]
+            marks = [next(numbers) for _ in range(column_count)]
             if not {*marks} <= {0, 1}:
                 raise SourceError(
                     f"{self.path}: row {row} of {self.labels.name} has numbers other than 0 and 1, which mark the classes of an"
@@ -189,7 +192,8 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
             f"{path}: {images.name} is not an array of images (got {list(images.shape)}, expected uint8 [N, height, width] or [N,"
             " height, width, channels] in C order). Save its images as files."
         )
-    are_labels = labels.form[-1:] in tuple("bBhHiIqQ?") and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
+    # The form of numbers other than integers and bools is empty.
+    are_labels = labels.form != "" and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
     if not are_labels or labels.shape[0] != images.shape[0] or 0 in labels.shape[1:]:
         raise SourceError(
             f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
@@ -199,7 +203,7 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
 
 
 def _list_arrays(path: str) -> list[_Array]:
-    """Return the arrays of an archive, by their headers.
+    """Return the arrays of an archive, described by their headers.
 
     Raises:
         CorruptionError: the archive or a header is damaged.
@@ -214,28 +218,30 @@ def _list_arrays(path: str) -> list[_Array]:
                 raise SourceError(f"{path}: {member.filename} is encrypted. Save the archive without a password.")
             offset = find_content_offset(file, member, path)
             with archive.open(member) as content:
-                start = io.BytesIO(_read(content, _MAX_HEADER_BYTES, path))
+                header = io.BytesIO(_read_member(content, _MAX_HEADER_BYTES, path))
             try:
-                shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(start)](start)
+                shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(header)](header)
                 if min(shape, default=0) < 0:
                     raise ValueError(f"a size below 0 in the shape {shape}")
                 if math.prod(shape) > _MAX_NUMBERS:
                     raise ValueError("a shape with more numbers than a file can have")
             # numpy evaluates a header as Python, so a damaged one raises any error; MemoryError if it nests signs by the thousand.
             except Exception as error:
-                if isinstance(error, MemoryError) and not _NESTED_SIGNS.search(start.getvalue()):
+                if isinstance(error, MemoryError) and not _NESTED_SIGNS.search(header.getvalue()):
                     raise
                 raise CorruptionError(path, offset, f"{member.filename} is not an array: {one_line(error)}") from None
-            header_bytes, is_stored = start.tell(), member.compress_type == zipfile.ZIP_STORED
+            header_bytes = header.tell()
             size = header_bytes + math.prod(shape) * dtype.itemsize
             # Objects are pickled, in any number of bytes.
             if size != member.file_size and not dtype.hasobject:
                 raise CorruptionError(
                     path, offset, f"{member.filename} has {member.file_size:,} bytes (expected {size:,} by its header)"
                 )
-            # With a single axis, both orders are the same.
+            # If at most one axis is longer than 1, both orders are the same.
             is_fortran = is_fortran and sum(side > 1 for side in shape) > 1
-            name, number_format = member.filename.removesuffix(_ENDING), _find_struct_format(dtype)
+            name = member.filename.removesuffix(_ENDING)
+            number_format = _find_struct_format(dtype)
+            is_stored = member.compress_type == zipfile.ZIP_STORED
             arrays.append(
                 _Array(name, shape, number_format, header_bytes, is_stored, offset + header_bytes, is_fortran)
             )
@@ -253,12 +259,12 @@ def _find_struct_format(dtype: np.dtype[np.generic]) -> str:
 
 
 def _read_pieces(file: IO[bytes], path: str) -> Iterator[bytes]:
-    while piece := _read(file, _PIECE_BYTES, path):
+    while piece := _read_member(file, _PIECE_BYTES, path):
         yield piece
 
 
-def _read(file: IO[bytes], size: int, path: str) -> bytes:
-    """Return up to `size` bytes of an archive's member; CorruptionError if it is damaged."""
+def _read_member(file: IO[bytes], size: int, path: str) -> bytes:
+    """Return the next `size` bytes of an archive's member, fewer at its end; CorruptionError if it is damaged."""
     try:
         return file.read(size)
     except (*DECOMPRESSION_ERRORS, zipfile.BadZipFile) as error:

@@ -65,9 +65,12 @@ class _KnownName(NamedTuple):
 
 
 class _Dtype(NamedTuple):
+    """The type of an array's numbers, as NumPy names it."""
+
     name: str
 
 
+# On the stack, the start of the items of a tuple, list or dict.
 _MARK = object()
 
 
@@ -88,7 +91,7 @@ def read_pickle(path: str) -> Any:
 
 
 class _PickleReader:
-    """Interpreter of a pickle's operations.
+    """Interpreter of a pickle's operations. Operations of a damaged pickle raise the errors that `read_pickle` translates.
 
     Attributes:
         offset: offset in the file of the current operation.
@@ -124,6 +127,7 @@ class _PickleReader:
         return data
 
     def _read_number(self, number_format: str) -> int:
+        """Return the next number; `number_format` is its format, in the notation of `struct`."""
         number: int = struct.unpack(number_format, self._take(struct.calcsize(number_format)))[0]
         return number
 
@@ -172,8 +176,17 @@ class _PickleReader:
         del self._stack[len(self._stack) - count :]
         return values
 
+    def _extend_list(self, items: list[Any]) -> None:
+        """Append items to the list on top of the stack."""
+        self._stack[-1].extend(items)
+
     def _set_items(self, items: list[Any]) -> None:
+        """Add items to the dict on top of the stack: keys and values alternate."""
         self._stack[-1].update(zip(items[::2], items[1::2], strict=True))
+
+    def _memorize(self, number: int) -> None:
+        """Store the topmost value under a number, so that the pickle can use it again."""
+        self._memo[number] = self._stack[-1]
 
     def _push_known_name(self, module: str, name: str) -> None:
         """Push a known name in place of the object that Python would import; SourceError for any other name."""
@@ -215,10 +228,12 @@ class _PickleReader:
 
 
 def _decode_text(value: str | bytes) -> str:
+    """Return a name as a string; pickles of Python 2 have names as bytes."""
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def _push_integer(reader: _PickleReader) -> None:
+    """Push an integer whose number of bytes precedes it."""
     # The size is one byte, so the integer has at most 255 bytes.
     reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 
@@ -246,13 +261,13 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x96": lambda reader: reader._push_bytes("<Q"),  # BYTEARRAY8
     b"X": lambda reader: reader._push_bytes("<I", is_text=True),  # BINUNICODE
     b"\x8c": lambda reader: reader._push_bytes("<B", is_text=True),  # SHORT_BINUNICODE
-    b"q": lambda reader: reader._memo.__setitem__(reader._read_number("<B"), reader._stack[-1]),  # BINPUT
-    b"r": lambda reader: reader._memo.__setitem__(reader._read_number("<I"), reader._stack[-1]),  # LONG_BINPUT
-    b"\x94": lambda reader: reader._memo.__setitem__(len(reader._memo), reader._stack[-1]),  # MEMOIZE
+    b"q": lambda reader: reader._memorize(reader._read_number("<B")),  # BINPUT
+    b"r": lambda reader: reader._memorize(reader._read_number("<I")),  # LONG_BINPUT
+    b"\x94": lambda reader: reader._memorize(len(reader._memo)),  # MEMOIZE
     b"h": lambda reader: reader._push(reader._memo[reader._read_number("<B")]),  # BINGET
     b"j": lambda reader: reader._push(reader._memo[reader._read_number("<I")]),  # LONG_BINGET
     b"a": lambda reader: reader._stack[-2].append(reader._stack.pop()),  # APPEND
-    b"e": lambda reader: _extend(reader, reader._pop_mark()),  # APPENDS
+    b"e": lambda reader: reader._extend_list(reader._pop_mark()),  # APPENDS
     b"s": lambda reader: reader._set_items(list(reader._pop(2))),  # SETITEM
     b"u": lambda reader: reader._set_items(reader._pop_mark()),  # SETITEMS
     b"t": lambda reader: reader._push(tuple(reader._pop_mark())),  # TUPLE
@@ -264,7 +279,3 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"R": lambda reader: reader._reduce(),
     b"b": lambda reader: reader._build(),
 }
-
-
-def _extend(reader: _PickleReader, items: list[Any]) -> None:
-    reader._stack[-1].extend(items)

@@ -32,14 +32,14 @@ class PieceReader:
     def take(self, size: int) -> bytes:
         """Return the next `size` bytes; CorruptionError if there are fewer, or compressed data are damaged."""
         parts = []
-        missing = size
-        while missing:
+        missing_bytes = size
+        while missing_bytes:
             if not len(self._unread):
                 self._unread = memoryview(self._read_next())
-            part = self._unread[:missing]
+            part = self._unread[:missing_bytes]
             self._unread = self._unread[len(part) :]
             parts.append(part)
-            missing -= len(part)
+            missing_bytes -= len(part)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def _read_next(self) -> bytes:
@@ -53,7 +53,7 @@ class PieceReader:
         return piece
 
     def make_error(self, reason: str) -> CorruptionError:
-        """Return the error of a damaged part."""
+        """Return the error of damaged bytes, at the offset of the first piece."""
         return CorruptionError(self._path, self._offset, reason)
 
 
@@ -76,10 +76,13 @@ def read_numbers(reader: PieceReader, number_format: str, count: int) -> Iterato
         number_format: format of one number with its byte order, in the notation of `struct`.
         count: how many numbers to read; CorruptionError if the reader has fewer.
     """
+    number_bytes = struct.calcsize(number_format)
     # In batches, since a header may claim billions of numbers.
-    size, batch_size = struct.calcsize(number_format), 1 << 16
+    batch_size = 1 << 16
     for first in range(0, count, batch_size):
         yield from (
             number
-            for (number,) in struct.iter_unpack(number_format, reader.take(size * min(batch_size, count - first)))
+            for (number,) in struct.iter_unpack(
+                number_format, reader.take(number_bytes * min(batch_size, count - first))
+            )
         )

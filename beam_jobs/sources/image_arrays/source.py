@@ -40,15 +40,15 @@ def is_array_name(name: str) -> bool:
     return name.lower().endswith(_ENDINGS) or is_cifar_batch_name(name)
 
 
-def find_array_files(names: Mapping[str, str]) -> list[str]:
+def find_array_files(names_by_path: Mapping[str, str]) -> list[str]:
     """Return the paths of a folder's files of arrays; an empty list if there are files of other kinds.
 
     Names decide, and the content of the first file of arrays. Files about the data, such as a README, do not count.
 
     Args:
-        names: names of the folder's files, by path.
+        names_by_path: names of the folder's files, by path.
     """
-    data_names = {path: name for path, name in names.items() if _has_images(name)}
+    data_names = {path: name for path, name in names_by_path.items() if _has_images(name)}
     if not data_names or not all(is_array_name(name) or is_cifar_name(name) for name in data_names.values()):
         return []
     first_path = next(iter(data_names))
@@ -114,11 +114,13 @@ class ImageArrays(ClassifiedSource):
         splits = sorted({image_set.split for image_set in sets if image_set.split})
         if len(splits) > 1:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(splits)})")
-        several_labels, features = sets[0].several_labels, sets[0].features
-        other = next((one for one in sets if (one.several_labels, one.features) != (several_labels, features)), None)
-        if other is not None:
+        has_several_labels = sets[0].has_several_labels
+        features = sets[0].features
+        first_kind = (has_several_labels, features)
+        other_set = next((other for other in sets if (other.has_several_labels, other.features) != first_kind), None)
+        if other_set is not None:
             raise SourceError(
-                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {other.name}. Convert them apart."
+                f"{options.input}: sets with different kinds of classes, {sets[0].name} and {other_set.name}. Convert them apart."
             )
         has_classes = not source_options.unlabelled
         return cls(
@@ -127,7 +129,7 @@ class ImageArrays(ClassifiedSource):
             _open_classes(source_options, sets) if has_classes else Classes(),
             features=features,
             has_classes=has_classes,
-            several_labels=several_labels and has_classes,
+            several_labels=has_several_labels and has_classes,
             named_splits=frozenset() if options.split else frozenset(splits),
         )
 
@@ -141,7 +143,7 @@ class ImageArrays(ClassifiedSource):
         return (part,)
 
     def references(self, unit: ImageSet, ignored: list[str], reject: Reject = raise_rejection) -> Iterator[Reference]:
-        """Yield a reference, with the payload `Pixels`, to every image of a set."""
+        """Yield a reference, with the payload `Pixels`, to every image of a set; raise what `ImageSet.rows` raises."""
         del ignored
         payload = unit.payload
         height, width, channels = payload.find_image_shape()
@@ -169,12 +171,12 @@ class ImageArrays(ClassifiedSource):
 
 
 def _has_images(name: str) -> bool:
-    """Return whether a file has images by its name: it is not a file about the data, such as a README."""
+    """Return whether a file may have images, judging by its name: it is not about the data, as a README is."""
     return name not in OTHER_FILES and not name.lower().endswith(".md") and not is_ignored_name(name)
 
 
 def _open_sets(path: str) -> Sequence[ImageSet]:
-    """Return the sets of images in a file, by its content and for CIFAR by its name; SourceError for other files."""
+    """Return the sets of images in a file, judging by its content and, for CIFAR, its name; SourceError for other files."""
     name = path.rpartition("/")[2]
     head = read_head(path, _HEAD_BYTES)
     kind = file_kinds.detect_file_kind(head)
@@ -192,6 +194,7 @@ def _open_sets(path: str) -> Sequence[ImageSet]:
 def _open_classes(options: SourceOptions, sets: Sequence[ImageSet]) -> Classes:
     """Return the classes: of `--labels FILE`, of CIFAR's files of names, or numbers; SourceError if CIFAR's files differ."""
     if options.labels_file is None:
+        # A path without a folder lies in the working directory.
         folders = {find_parent(image_set.path) or "." for image_set in sets if isinstance(image_set, CifarFile)}
         names_and_paths = filter(None, map(read_cifar_names, sorted(folders)))
         paths_by_names = {names: path for names, path in names_and_paths if names}

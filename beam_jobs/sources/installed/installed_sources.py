@@ -18,12 +18,13 @@ from tpudata.entry_points import load_entry_point
 from tpudata.errors import UsageError
 
 IMAGES, DOCUMENTS = "tpudata.sources", "tpudata.text_sources"
+# What the entry point of a source names.
 Installed: TypeAlias = type[Source] | Callable[..., Source]
 
 
 def list_installed_names(group: str) -> list[str]:
     """Return the names of a group's sources, sorted."""
-    return sorted(_entry_points(group))
+    return sorted(_find_entry_points(group))
 
 
 def load_source(group: str, name: str) -> Installed | None:
@@ -36,7 +37,7 @@ def load_source(group: str, name: str) -> Installed | None:
     Raises:
         UsageError: the entry point is invalid.
     """
-    points = _entry_points(group)
+    points = _find_entry_points(group)
     if name not in points:
         return None
     installed = load_entry_point(points[name])
@@ -48,24 +49,26 @@ def load_source(group: str, name: str) -> Installed | None:
     return cast("Installed", installed)
 
 
-def open_installed(name: str, installed: Installed, arguments: Mapping[str, str], options: Mapping[str, Any]) -> Source:
+def open_installed(
+    name: str, installed: Installed, arguments: Mapping[str, str], options_by_field: Mapping[str, Any]
+) -> Source:
     """Open a source of an installed package.
 
     Args:
         name: name of the source.
         installed: class or function that its entry point names.
         arguments: arguments from the command line, as strings; only a class takes any.
-        options: options of the conversion, by the name of the field that gets them; a function gets their values.
+        options_by_field: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:
         UsageError: arguments do not fit, a function returns no source, or an attribute of the source has the wrong type.
     """
     if isinstance(installed, type):
-        source = open_with_arguments(name, installed, arguments, options)
+        source = open_with_arguments(name, installed, arguments, options_by_field)
     elif arguments:
         raise make_no_arguments_error(name)
     else:
-        source = installed(*options.values())
+        source = installed(*options_by_field.values())
         if not isinstance(source, Source):
             raise UsageError(
                 f"--source={name}: {installed.__module__}.{installed.__qualname__}: not a source (got {type(source).__name__},"
@@ -84,7 +87,7 @@ def make_unknown_source_error(group: str, name: str, names: Sequence[str]) -> Us
         names: names of all sources that the conversion takes.
     """
     other_group, other_kind = (DOCUMENTS, "text") if group == IMAGES else (IMAGES, "images")
-    if name in _entry_points(other_group):
+    if name in _find_entry_points(other_group):
         return UsageError(
             f"--source={name} is for `tpudata convert {other_kind}`. Run that command, or name another source."
         )
@@ -97,5 +100,6 @@ def make_no_arguments_error(name: str) -> UsageError:
     return UsageError(f"--source-arg: --source={name} takes no arguments. Omit the flag.")
 
 
-def _entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+def _find_entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+    """Return the entry points of a group, by name."""
     return {point.name: point for point in importlib.metadata.entry_points(group=group)}

@@ -16,13 +16,14 @@ from tpudata.errors import UsageError
 # Fields that the conversion sets, which are therefore no arguments.
 _OPTION_FIELDS = ("options", "source_options", "text_options")
 _BOOLEANS = {"true": True, "false": False}
+# A parser raises ValueError or, for a bool, KeyError if the string is not a value of its type.
 _PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
     {str: str, int: int, float: float, bool: _BOOLEANS.__getitem__}
 )
 
 
 def open_with_arguments(
-    name: str, source_class: type[Source], values: Mapping[str, str], options: Mapping[str, Any]
+    name: str, source_class: type[Source], values: Mapping[str, str], options_by_field: Mapping[str, Any]
 ) -> Source:
     """Open a source of an installed package with its own arguments.
 
@@ -30,12 +31,13 @@ def open_with_arguments(
         name: name of the source.
         source_class: class of the source, a dataclass.
         values: values of the arguments by name, as strings.
-        options: options of the conversion by the name of the field that gets them, if the class has it.
+        options_by_field: options of the conversion, by the name of the field that gets them if the class has it.
 
     Raises:
         UsageError: an argument is unknown, missing or not of its type, the class rejects it, or the class is not a source.
     """
-    fields, hints = find_argument_fields(source_class), _read_type_hints(source_class)
+    fields = find_argument_fields(source_class)
+    hints = _read_type_hints(source_class)
     unknown_argument = next((argument for argument in values if argument not in fields), None)
     if unknown_argument is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
@@ -43,14 +45,16 @@ def open_with_arguments(
             f"--source-arg {unknown_argument}: --source={name} has no such argument (expected {expected})"
             f"{suggestion(unknown_argument, list(fields))}"
         )
-    arguments = {argument: _parse(argument, value, hints[argument], name) for argument, value in values.items()}
+    arguments = {
+        argument: _parse_argument(argument, value, hints[argument], name) for argument, value in values.items()
+    }
     missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in arguments]
     if missing:
         raise UsageError(
             f"--source={name} needs --source-arg {missing[0]}=VALUE. `tpudata help {name}` has all arguments."
         )
     field_names = {field.name for field in dataclasses.fields(source_class)}  # type: ignore[arg-type]
-    options_with_field = {field: value for field, value in options.items() if field in field_names}
+    options_with_field = {field: value for field, value in options_by_field.items() if field in field_names}
     try:
         return source_class(**options_with_field, **arguments)
     except ValueError as error:
@@ -96,7 +100,7 @@ def describe_source(name: str, installed: Any) -> str:
         lines += ["", "Arguments, passed as --source-arg NAME=VALUE:"]
         for field in fields.values():
             default = "required" if _is_required(field) else f"default: {_make_default(field)!r}"
-            lines.append(f"  {field.name} ({_name_type(hints[field.name])}, {default})")
+            lines.append(f"  {field.name} ({_format_type(hints[field.name])}, {default})")
     return "\n".join(lines)
 
 
@@ -117,32 +121,33 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _make_default(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field that is not required."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _parse(name: str, text: str, hint: Any, source: str) -> Any:
-    """Parse an argument's value by its type annotation; UsageError if the type is unsupported, or the value is not of it.
+def _parse_argument(name: str, text: str, hint: Any, source_name: str) -> Any:
+    """Parse an argument's value according to its type annotation; UsageError if the type is unsupported, or the value is not of it.
 
     Args:
         name: name of the argument.
         text: its value as a string.
         hint: its type annotation.
-        source: name of the source, for the message.
+        source_name: name of the source, for the message.
     """
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     allowed_types = [member for member in typing.get_args(hint) if member is not types.NoneType] if is_union else [hint]
     if len(allowed_types) != 1 or allowed_types[0] not in _PARSERS:
         raise UsageError(
-            f"--source-arg {name}: --source={source} declares it as {_name_type(hint)} (expected str, int, float or bool, or one"
-            " of these or None). Change the source."
+            f"--source-arg {name}: --source={source_name} declares it as {_format_type(hint)} (expected str, int, float or bool, or"
+            " one of these or None). Change the source."
         )
     (argument_type,) = allowed_types
     try:
         return _PARSERS[argument_type](text)
     except (ValueError, KeyError):
-        expected = "true or false" if argument_type is bool else _name_type(argument_type)
+        expected = "true or false" if argument_type is bool else _format_type(argument_type)
         raise UsageError(f"--source-arg {name}={text}: not of its type (expected {expected})") from None
 
 
-def _name_type(hint: Any) -> str:
+def _format_type(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)

@@ -49,7 +49,7 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 def check_attributes(source: Source) -> None:
     """Raise UsageError if `features`, `labels` or a boolean attribute of a source is of another type than `Source` declares."""
-    # Descriptions of the expected types, by the name of each attribute of another type.
+    # Descriptions of the expected types, by the name of each attribute that is of another type.
     expected_types: dict[str, str] = {}
     features: Any = source.features
     if not isinstance(features, tuple) or not all(isinstance(feature, Feature) for feature in features):
@@ -61,7 +61,9 @@ def check_attributes(source: Source) -> None:
     if expected_types:
         name, expected = next(iter(expected_types.items()))
         value = getattr(source, name)
-        raise UsageError(f"{_name_source(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}")
+        raise UsageError(
+            f"{_format_source_name(source)}.{name}: of another type (got {value!r}, expected {expected}). {_FIX}"
+        )
 
 
 def list_parts(source: Source) -> Iterable[SourcePart]:
@@ -90,7 +92,7 @@ def list_references(
         UsageError: an object is not a reference, or a reference has classes or features that the source's attributes do not
             declare, which its record would silently lack; or `reject` is called with another error than BadRecordError.
     """
-    method_name = f"{_name_source(source)}.references"
+    method_name = f"{_format_source_name(source)}.references"
 
     def check_and_reject(error: Any) -> None:
         # The source gets this function as `reject`, so that it cannot reject with another error than BadRecordError.
@@ -121,15 +123,17 @@ class _ReferenceCheck:
 
     def __init__(self, source: Source, method_name: str, *, stores_classes: bool) -> None:
         columns = source.record_columns
-        self._method_name, self._has_classes, self._stores_classes = method_name, source.has_classes, stores_classes
+        self._method_name = method_name
+        self._has_classes = source.has_classes
+        self._stores_classes = stores_classes
         self._has_annotations = columns.annotations is not None
         has_one_class = source.has_classes and not columns.several_labels and not self._has_annotations
         self._needs_class = stores_classes and has_one_class
         self._feature_names = {feature.name for feature in columns.features}
         # The last payload that `find_rejection_reason` accepted, None with annotations, and up to `_MAX_LABELS` combinations of
         # labels that it accepted; a full set is cleared.
-        self._payload: Payload | None = None
-        self._labels: set[tuple[str, ...]] = set()
+        self._last_payload: Payload | None = None
+        self._accepted_labels: set[tuple[str, ...]] = set()
 
     def is_usual(self, reference: Any) -> bool:
         """Return whether a reference is so similar to earlier references that it needs no other check."""
@@ -138,13 +142,13 @@ class _ReferenceCheck:
         # Neither this method nor `_check_types` checks the field `spool`, which `make_reference` does not take.
         key, split, labels, path, offset, size, payload, crc32, features, data, _ = reference
         try:
-            has_checked_labels = labels in self._labels
+            has_accepted_labels = labels in self._accepted_labels
         except TypeError:
             # Labels that are not hashable.
             return False
         return (
-            has_checked_labels
-            and payload is self._payload
+            has_accepted_labels
+            and payload is self._last_payload
             and type(key) is type(split) is type(path) is str
             and type(offset) is type(size) is int
             and abs(offset) <= _MAX_INT64
@@ -178,15 +182,15 @@ class _ReferenceCheck:
         invalid_name = next((name for name in labels if not is_class_name(name)), None)
         if invalid_name is not None and self._stores_classes:
             return f"its class name is {NO_CLASS_NAME}: {invalid_name!r}; rename it"
-        if len(self._labels) >= _MAX_LABELS:
-            self._labels.clear()
-        self._labels.add(labels)
+        if len(self._accepted_labels) >= _MAX_LABELS:
+            self._accepted_labels.clear()
+        self._accepted_labels.add(labels)
         # Annotations are features that no schema of the source has, so each reference with annotations is checked in full.
-        self._payload = None if self._has_annotations else reference.payload
+        self._last_payload = None if self._has_annotations else reference.payload
         return None
 
 
-def _name_source(source: Source) -> str:
+def _format_source_name(source: Source) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
@@ -194,7 +198,7 @@ def _require_iterable(source: Source, method: str, returned: Any) -> Iterable[An
     """Return what a method has returned; UsageError if it is not iterable, or is a string or bytes."""
     if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes)):
         raise UsageError(
-            f"{_name_source(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
+            f"{_format_source_name(source)}.{method}: no {method} (got {type(returned).__name__}, expected an iterable). {_FIX}"
         )
     return returned
 

@@ -183,7 +183,7 @@ class ColumnReader:
         facts: facts about the rows so far.
     """
 
-    def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, has_types: bool) -> None:
+    def __init__(self, declared: Mapping[str, ColumnKind], roles: Roles, *, has_types: bool) -> None:
         self.facts = ColumnFacts()
         self._declared = declared
         self._has_types = has_types

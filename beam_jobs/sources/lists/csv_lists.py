@@ -48,11 +48,11 @@ def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, 
     `end` is 0. The errors are those of `read_csv_rows`.
     """
     rows = _split_cells(pieces, form, offset=0, lines_before=0)
-    first_row = next((row for row in rows if any(cell.strip() for cell in row[0])), None)
-    if first_row is None:
-        return (), ListRow(line=0, end=0, values={})
-    cells, line, end = first_row
-    return tuple(cell.strip() for cell in cells), ListRow(line, end, {})
+    for cells, line, end in rows:
+        names = tuple(cell.strip() for cell in cells)
+        if any(names):
+            return names, ListRow(line, end, values={})
+    return (), ListRow(line=0, end=0, values={})
 
 
 def read_csv_rows(
@@ -133,7 +133,7 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
 
 
 def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, lines_before: int) -> Iterator[_LocatedCells]:
-    """Yield the rows that are not blank, with their places.
+    """Yield the cells of each row that is not blank, the number of its last line, and the offset in the file after it.
 
     Args:
         rows: cells of all rows of `data`.
@@ -142,6 +142,7 @@ def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, lines_befo
         lines_before: number of lines before `data`.
     """
     lines = list(io.BytesIO(data))
+    # Offsets in the file; ends[n] is the one after line n of `data`, counted from 1.
     ends = list(itertools.accumulate(map(len, lines), initial=start))
     # Numbers in `data`, from 1, of the last line of each row.
     last_lines: Iterable[int] = range(1, len(lines) + 1)
@@ -197,7 +198,7 @@ def _split_one_by_one(
 
 
 class _LineAlignedPieces:
-    """Pieces of a file, cut anew so that each ends with a line end, except for the last piece and parts of overlong lines.
+    """Pieces of a file, divided anew so that each ends with a line end, except for the last piece and parts of overlong lines.
 
     Args:
         pieces: bytes in pieces of any size.

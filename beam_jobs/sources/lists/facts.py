@@ -44,8 +44,8 @@ class ListFacts:
                 first_rows[name] = min(place, first_rows.get(name, place))
         self.has_several_labels |= other.has_several_labels
 
-    def first_blocks(self) -> dict[int, int]:
-        """Return, by index of a list, the number of blocks of the lists before it."""
+    def find_first_blocks(self) -> dict[int, int]:
+        """Return the index of each list's first block among the blocks of all lists, by index of the list."""
         return sum_blocks_before(self.lists)
 
     def check_splits(self) -> None:
@@ -76,13 +76,13 @@ class ListFacts:
         if not any(map(is_number_label, self.class_places)):
             return False
 
-        def find_first(*, is_integer: bool) -> tuple[RowPlace, str] | None:
+        def find_first_label(*, is_integer: bool) -> tuple[RowPlace, str] | None:
             labels = (
                 (place, name) for name, place in self.class_places.items() if is_integer_label(name) == is_integer
             )
             return min(labels, default=None)
 
-        first_other, first_integer = find_first(is_integer=False), find_first(is_integer=True)
+        first_other, first_integer = find_first_label(is_integer=False), find_first_label(is_integer=True)
         if first_other is None:
             return True
         place, label = first_other
@@ -92,7 +92,7 @@ class ListFacts:
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 
-    def make_labels(self, are_integers: bool, are_all: bool) -> Labels:
+    def make_labels(self, *, are_integers: bool, are_all: bool) -> Labels:
         """Return the classes: names in sorted order, or whole numbers up to the largest.
 
         Args:

@@ -18,6 +18,7 @@ from beam_jobs.text_files.spans.lines import BOM
 from tpudata.errors import SourceError
 from tpudata.storage import storage_for
 
+# The first line of a JSON array of objects: a bracket, then a brace, the bracket that ends the array, or nothing.
 _ARRAY = re.compile(rb"\[\s*(\{|\]\s*\Z|\Z)")
 # Size of pieces of CSV and of a JSON array, which is often one long line. Pieces of 64 KiB would take a third longer: the garbage
 # collector visits all their rows.
@@ -97,6 +98,7 @@ class ListFile(NamedTuple):
 
 
 def _read_pieces(read: Callable[[int], bytes], size: int = PIECE_BYTES) -> Iterator[bytes]:
+    """Yield what `read(size)` returns, until it returns nothing at the end of the file."""
     return iter(functools.partial(read, size), b"")
 
 
@@ -159,7 +161,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
         return options.raw_tsv and delimiter == "\t"
 
     def read_header(delimiter: str) -> tuple[str, ...]:
-        # The columns that the first row of the list has with this delimiter.
+        """Return the columns that the first row of the list has with a delimiter."""
         with storage.open(path) as lines:
             columns, _ = read_csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))
             return columns
@@ -168,7 +170,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
         DELIMITERS, read_header, lambda columns: any(is_path_column(name, options) for name in columns)
     )
     if not delimiter:
-        # Raises the error of columns without paths.
+        # No delimiter gives a column of paths. This raises the error that names the columns.
         Roles.find(columns, options, path)
     repeated_names = sorted({name for name in columns if columns.count(name) > 1 or not name})
     if repeated_names:

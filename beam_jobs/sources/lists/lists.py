@@ -186,10 +186,10 @@ class Lists(ScannedSource):
             raise SourceError(
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
-        # CSV has columns in a header and no types, JSON the reverse: the two values differ if the list has the first list's format.
-        if bool(file.columns) == self.has_types:
+        has_types = not file.columns
+        if has_types != self.has_types:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
-        reader = ColumnReader(self.source_options.column_kinds, self.roles, self.has_types)
+        reader = ColumnReader(self.source_options.column_kinds, self.roles, has_types=self.has_types)
         separator = self.source_options.label_separator
         return ListScan(file, index, self.roles, reader, separator, self.block_bytes)
 
@@ -217,7 +217,7 @@ class Lists(ScannedSource):
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
         labels = None
         if self.roles.label is not None:
-            labels = facts.make_labels(has_integers, are_all=are_all_labels)
+            labels = facts.make_labels(are_integers=has_integers, are_all=are_all_labels)
         return dataclasses.replace(
             self,
             classes=dataclasses.replace(self.classes, has_integers=has_integers),
@@ -225,12 +225,13 @@ class Lists(ScannedSource):
             blocks=None if blocks is None else tuple(blocks),
         )
 
-    def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
+    def make_repeat_error(self, repeat: Repeat, facts: ListFacts) -> SourceError:
         """Return the error of two rows with the same path, which is read again; the path is '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
+        key = ""
         # Rows of a JSON array may share a line, so the digest is also compared.
-        digest, key = (repeat.high, repeat.low), ""
+        digest = (repeat.high, repeat.low)
         with detect_list(path, self.source_options).open() as (_, rows):
             for row in rows:
                 value = row.values.get(self.roles.path)
@@ -259,7 +260,7 @@ class Lists(ScannedSource):
         """Yield a reference to the file of each row of a block; reject rows that are invalid or whose file is not found.
 
         Raises:
-            SourceError: the list was cut during the run.
+            SourceError: the list was truncated during the run.
         """
         del ignored
         path = unit.file.path
@@ -275,7 +276,7 @@ class Lists(ScannedSource):
                 " when it is complete."
             )
         rows = unit.file.read_block(data, unit.start, unit.line)
-        files = (self._find_file(row, f"{path} line {row.line}", folder, kinds) for row in rows)
+        files = (self._make_listed_file(row, f"{path} line {row.line}", folder, kinds) for row in rows)
         named_split = self._find_named_split(path)
         for file_and_size in attach_sizes(files):
             if isinstance(file_and_size, BadRecordError):
@@ -297,7 +298,7 @@ class Lists(ScannedSource):
         """Return the split that a list's name stands for, or an empty string; SourceError if it is ambiguous."""
         return "" if self.roles.split is not None else self.splits.find_split(self.files.find_relative_path(path))
 
-    def _find_file(
+    def _make_listed_file(
         self, row: ListRow, origin: str, folder: str, kinds: Mapping[str, ColumnKind]
     ) -> ListedFile | BadRecordError:
         """Return the file that a row lists, or the row's rejection.

@@ -29,23 +29,25 @@ class Roles:
     split: str | None
 
     @classmethod
-    def find(cls, columns: Iterable[str], options: SourceOptions, source: str) -> Roles:
+    def find(cls, columns: Iterable[str], options: SourceOptions, list_path: str) -> Roles:
         """Find the column for each role: the one that an option names or, if none does, the only one with a usual name.
 
         Args:
             columns: names of the list's columns.
             options: options that may name columns.
-            source: path of the list, for messages.
+            list_path: path of the list, for messages.
 
         Raises:
             SourceError: no column has a usual name, or several have; the message names all columns.
             UsageError: a column that an option names is missing.
         """
         names = list(columns)
-        label = None if options.unlabelled else _pick(names, options.label_column, _LABELS, "--label-column", source)
-        path = _pick(names, options.path_column, _PATHS, "--path-column", source)
+        label = None
+        if not options.unlabelled:
+            label = _pick_column(names, options.label_column, _LABELS, "--label-column", list_path)
+        path = _pick_column(names, options.path_column, _PATHS, "--path-column", list_path)
         if options.split_column or any(name.lower() == _SPLIT for name in names):
-            return cls(path, label, _pick(names, options.split_column, (_SPLIT,), "--split-column", source))
+            return cls(path, label, _pick_column(names, options.split_column, (_SPLIT,), "--split-column", list_path))
         return cls(path, label, split=None)
 
 
@@ -54,7 +56,7 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
     return name == options.path_column if options.path_column else name.lower() in _PATHS
 
 
-def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, source: str) -> str:
+def _pick_column(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, list_path: str) -> str:
     """Return the requested column, or the only one with a usual name.
 
     Args:
@@ -62,7 +64,7 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
         requested: the column that an option names; None if it names none.
         usual: the usual names, in lower case.
         flag: flag of that option, for messages.
-        source: path of the list, for messages.
+        list_path: path of the list, for messages.
 
     Raises:
         SourceError: no column or several have a usual name.
@@ -72,14 +74,14 @@ def _pick(names: list[str], requested: str | None, usual: tuple[str, ...], flag:
     if requested is not None:
         if requested not in names:
             raise UsageError(
-                f"{flag}: {source} has no column {requested!r}; it has {listing}{suggestion(requested, names)}"
+                f"{flag}: {list_path} has no column {requested!r}; it has {listing}{suggestion(requested, names)}"
             )
         return requested
     matches = [name for name in names if name.lower() in usual]
     if len(matches) != 1:
         choice = f"{' and '.join(map(repr, matches))} could all be meant" if matches else f"none of {', '.join(usual)}"
         raise SourceError(
-            f"{source} has the columns {listing}: {choice}. Name the column with {flag}.{_hint_unlabelled(flag)}"
+            f"{list_path} has the columns {listing}: {choice}. Name the column with {flag}.{_hint_unlabelled(flag)}"
         )
     return matches[0]
 

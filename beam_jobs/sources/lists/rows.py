@@ -112,7 +112,7 @@ def read_array_rows(pieces: Iterable[bytes], path: str, *, offset: int, lines_be
     line_ends: collections.deque[int] = collections.deque()
 
     def record_line_ends() -> Iterator[bytes]:
-        # Yields the pieces, and adds the offset in the file after each line end to `line_ends`.
+        """Yield the pieces, and add the offset in the file after each line end to `line_ends`."""
         position = offset
         for data in pieces:
             position += len(data)

@@ -65,7 +65,7 @@ class ListScan:
         self._lines: list[int] = []
 
     @property
-    def held(self) -> int:
+    def held_row_count(self) -> int:
         """Number of rows that `take_rows` would return."""
         return len(self._paths)
 
@@ -85,13 +85,14 @@ class ListScan:
         block_count = 0
         with self._file.open() as (header, rows):
             # A block begins at the end of the row before it: the header, or the last row of the block before.
-            row_before, last_row = header, header
+            row_before = last_row = header
             for row in rows:
                 self._add_row(row)
                 last_row = row
                 if row.end - row_before.end >= self._block_bytes:
                     yield ListBlock(self._file, row_before.end, row.end, row_before.line)
-                    row_before, block_count = row, block_count + 1
+                    row_before = row
+                    block_count += 1
             if last_row.end > row_before.end:
                 yield ListBlock(self._file, row_before.end, last_row.end, row_before.line)
                 block_count += 1

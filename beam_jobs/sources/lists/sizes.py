@@ -66,7 +66,7 @@ def attach_sizes(
 def _attach_size(
     row: ListedFile | BadRecordError, future: Future[int | BadRecordError] | None
 ) -> tuple[ListedFile, int] | BadRecordError:
-    """Return a row with its size, from `future` or looked up now, or the row's rejection."""
+    """Return a row with the size of its file, from `future` or looked up now, or the row's rejection."""
     if isinstance(row, BadRecordError):
         return row
     size = _look_up_size(row) if future is None else future.result()

@@ -77,7 +77,7 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     repeated_names = {name for name in types if schema.names.count(name) > 1}
 
     def find_column(feature_type: str) -> str | None:
-        """Return the first column that Hugging Face's metadata describe as of this type."""
+        """Return the first column whose feature in Hugging Face's metadata has this type."""
         names = (name for name, feature in descriptions.items() if feature.get("_type") == feature_type)
         return next((name for name in names if name in types), None)
 

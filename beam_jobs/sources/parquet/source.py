@@ -212,7 +212,8 @@ class ParquetImages(Source):
             CorruptionError: the file is truncated or damaged, unless bad records are skipped.
         """
         del ignored
-        size, split = file_size(part.path), self.splits.find_split(part.name)
+        size = file_size(part.path)
+        split = self.splits.find_split(part.name)
         try:
             with open_parquet(part.path, size) as file:
                 groups = file.footer.groups
@@ -265,8 +266,11 @@ class ParquetImages(Source):
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
         """Yield a reference with its image for each row of a row group; no reference for a file that could not be read."""
-        row, columns = unit.first, self.columns
-        for batch in () if unit.group is None else file.read_batches(unit.group, columns.column_names, _BATCH_ROWS):
+        if unit.group is None:
+            return
+        row = unit.first
+        columns = self.columns
+        for batch in file.read_batches(unit.group, columns.column_names, _BATCH_ROWS):
             images = list(_iterate_images(batch.column(columns.image)))
             no_values = [None] * len(images)
             labels = no_values if columns.label is None else convert_column(batch.column(columns.label))

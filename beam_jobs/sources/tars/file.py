@@ -12,7 +12,7 @@ from beam_jobs.sources.tars.members import BLOCK, is_tar_header
 
 
 def is_tar(path: str) -> bool:
-    """Return whether a file is a tar, compressed or not, by its first bytes."""
+    """Return whether the first bytes of a file, decompressed if it is compressed, are those of a tar."""
     return is_tar_header(read_head(path, BLOCK))
 
 

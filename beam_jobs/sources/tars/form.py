@@ -1,4 +1,4 @@
-"""The form of a tar, by its first members."""
+"""The form of a tar, detected from its first members."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from beam_jobs.sources.tars.samples import (
     parse_field_labels,
     read_samples,
 )
-from beam_jobs.sources.tars.unit import TarUnit, is_record
+from beam_jobs.sources.tars.unit import TarUnit, may_belong_to_record
 from beam_jobs.values.column_kinds import ColumnKind
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.label_map import GREY, MAP_BITS, PALETTE, png_kind
@@ -44,14 +44,14 @@ _COLUMN_SAMPLES = 100
 
 
 class TarForm(NamedTuple):
-    """Form of a tar, by its first members.
+    """Form of a tar, detected from its first members.
 
     Attributes:
         form: `CLASSES`, `TARS` or `PAIRS`.
         labels: labels of the first sample that has some, as written; empty for other forms.
         has_several_labels: whether `labels` are a list in the sample.
         has_captions: whether the first sample has a caption: a text that is not its class.
-        map_dtype: dtype of the label maps of samples, by the first sample; empty if it has none.
+        map_dtype: dtype of the label map of the first sample; empty if it has none.
         columns: columns in the JSON of samples.
     """
 
@@ -70,7 +70,7 @@ def detect_tar_form(
     column_kinds: Mapping[str, ColumnKind] = MappingProxyType({}),
     max_examined_bytes: int = MAX_EXAMINED_BYTES,
 ) -> TarForm:
-    """Return the form of a tar, by its first members.
+    """Return the form of a tar, detected from its first members.
 
     Args:
         unit: the tar.
@@ -87,7 +87,7 @@ def detect_tar_form(
     compression = read_compression(unit.path)
     with _open_start(unit.path, compression, max_examined_bytes) as (file, size):
         members = list_tar_members(file, unit.path, start=0, end=size)
-        first_member = next((member for member in members if is_record(member)), None)
+        first_member = next((member for member in members if may_belong_to_record(member)), None)
         if first_member is None:
             return TarForm(CLASSES)
         if is_tar_header(_read_head(file, first_member)):
@@ -96,13 +96,14 @@ def detect_tar_form(
             return TarForm(TARS)
     # Again from the start, since a compressed file does not seek back.
     with _open_start(unit.path, compression, max_examined_bytes) as (file, size):
+        # No fields if every member is too large.
         _, fields = next(_read_samples(file, unit, size), ("", {}))
         # A sample is a picture and at least one other file of the same name.
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
             return TarForm(CLASSES)
         # A text that is not the class is a caption.
         has_captions = TEXT in fields and (not reads_labels or find_label_field(fields) != TEXT)
-        # Label maps are read by their place in the tar, which a compressed tar does not have.
+        # Label maps are read from their byte ranges in the file, which members of a compressed tar do not have.
         map_dtype = "" if compression else _find_map_dtype(file, fields)
     columns = _find_columns(unit, fields, column_kinds)
     form = TarForm(PAIRS, has_captions=has_captions, map_dtype=map_dtype, columns=columns)
@@ -123,7 +124,7 @@ def _read_samples(file: BinaryIO, unit: TarUnit, size: int | None) -> Iterator[t
     """Yield the samples of a tar without the content of images, see `read_samples`."""
     members = list_tar_members(file, unit.path, start=0, end=size)
     # The listing rejects a member that is too large.
-    files = (member for member in members if is_record(member) and member.size <= MAX_INPUT_BYTES)
+    files = (member for member in members if may_belong_to_record(member) and member.size <= MAX_INPUT_BYTES)
     return read_samples(file, unit.path, files, reads_images=False)
 
 
@@ -139,26 +140,25 @@ def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
     return "uint16" if bits == MAP_BITS["uint16"] else "uint8"
 
 
-def _find_columns(unit: TarUnit, first: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]) -> JsonColumns:
-    """Return the columns in the JSON of the first samples.
-
-    A compressed tar is not unpacked again, so only its first sample counts, which is `first`.
-    """
+def _find_columns(
+    unit: TarUnit, first_sample: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]
+) -> JsonColumns:
+    """Return the columns in the JSON of the first samples; a compressed tar is not unpacked again, so only its first one counts."""
     # If the first sample has no JSON, there are no columns, and `find` rejects all declared ones.
-    if JSON not in first or read_compression(unit.path):
-        return JsonColumns.find([first[JSON]] if JSON in first else [], declared, unit.path)
+    if JSON not in first_sample or read_compression(unit.path):
+        return JsonColumns.find([first_sample[JSON]] if JSON in first_sample else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
         samples = itertools.islice(_read_samples(file, unit, size), _COLUMN_SAMPLES)
         return JsonColumns.find((fields[JSON] for _, fields in samples if JSON in fields), declared, unit.path)
 
 
 def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
-    """Yield the paths of the members of tars that may be pictures; of a compressed tar, only the members in its first 512 MiB."""
+    """Yield the path, in its tar, of each member that may be a picture; in a compressed tar, only of those in its first 512 MiB."""
     for unit in units:
         compression = read_compression(unit.path)
         with open_tar(unit.path, compression) as (file, size):
             for member in list_tar_members(file, unit.path, start=0, end=size):
-                if is_record(member):
+                if may_belong_to_record(member):
                     yield member.name
                 if compression and member.offset + member.size > MAX_EXAMINED_BYTES:
                     break
@@ -176,7 +176,7 @@ def reject_broken_sample(unit: TarUnit, name: str) -> None:
         return
     with open_tar(unit.path, read_compression(unit.path)) as (file, size):
         members = itertools.islice(list_tar_members(file, unit.path, unit.start, unit.find_end(size)), _MAX_NAMES)
-        names = [member.name for member in members if is_record(member)]
+        names = [member.name for member in members if may_belong_to_record(member)]
     partner = next((other for other in names if other != name and other.rpartition(".")[0] == stem), None)
     if partner is None:
         return
@@ -198,7 +198,7 @@ def list_inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
             if member.link or member.problem:
                 problem = member.problem or f"a link to {member.link}; pack the tar again with --dereference"
                 raise SourceError(f"{outer.path}: member {member.name} is {problem}.")
-            if not is_record(member):
+            if not may_belong_to_record(member):
                 continue
             head = _read_head(file, member)
             if not is_tar_header(head):
@@ -212,7 +212,10 @@ def list_inner_tars(outer: TarUnit) -> Iterator[TarUnit]:
 
 
 class _FirstBytes:
-    """The first bytes of a compressed tar; a read or seek beyond them raises SourceError instead of unpacking more."""
+    """The first bytes of a compressed tar; a read or seek beyond them raises SourceError instead of unpacking more.
+
+    It has only those methods of a file that reading members needs.
+    """
 
     def __init__(self, file: BinaryIO, path: str, limit: int) -> None:
         self._file = file

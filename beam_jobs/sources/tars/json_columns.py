@@ -44,7 +44,7 @@ class JsonColumns(NamedTuple):
         }
         # The label is not a column. Samples have no keys for a path or a split.
         reader = ColumnReader(declared_scalars, Roles(path="", label=LABEL, split=None), has_types=True)
-        nested_names = set[str]()
+        nested_names: set[str] = set()
         for index, content in enumerate(contents):
             try:
                 values = parse_json_object(content, path)
@@ -92,11 +92,11 @@ NO_COLUMNS = JsonColumns()
 def _is_flat(value: Any) -> bool:
     """Return whether a value is a scalar or null, or a list of scalars without null."""
     if isinstance(value, list):
-        return all(element is not None and _is_scalar(element) for element in value)
-    return _is_scalar(value)
+        return all(element is not None and _is_scalar_or_null(element) for element in value)
+    return _is_scalar_or_null(value)
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar_or_null(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
@@ -118,7 +118,7 @@ def _convert_value(name: str, column_kind: ColumnKind, value: Any, origin: str) 
                 f"column {name!r} has no value; pass --column-types {name}=int=0 to store 0 there, or another number",
             )
         return "" if column_kind.kind == STR else math.nan
-    if column_kind.kind == STR and not isinstance(value, str) and _is_scalar(value):
+    if column_kind.kind == STR and not isinstance(value, str) and _is_scalar_or_null(value):
         return json.dumps(value)
     # true and false are 1 and 0, as in lists.
     return int(value) if isinstance(value, bool) else value

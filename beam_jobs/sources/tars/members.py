@@ -116,7 +116,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
             raise CorruptionError(path, offset, "no tar header where one is expected: its checksum does not match")
         kind = header[156:157]
         content_start = offset + BLOCK
-        size = int(pax["size"]) if pax.get("size") else _parse_number(header[124:136], path, offset)
+        size = int(pax["size"]) if pax.get("size") else _parse_size(header[124:136], path, offset)
         if not 0 <= size <= _MAX_BYTES - content_start:
             raise CorruptionError(path, offset, f"a tar header with the size {size}")
         stated_size = size
@@ -135,7 +135,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
             elif kind == b"K":
                 long_link = _decode_text(body)
             elif kind == b"g":
-                _check_global(_parse_pax(body, path, offset), path, offset)
+                _check_global_header(_parse_pax(body, path, offset), path, offset)
             else:
                 pax = _parse_pax(body, path, offset)
         # A volume label (V) is skipped.
@@ -166,7 +166,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
 
 
 def _find_problem(kind: bytes, name: str, size: int) -> str:
-    """Return the reason to reject a member by its type, or a file by its name; an empty string for a valid one."""
+    """Return the reason to reject a member for its type, or a file for its name; an empty string for a valid one."""
     if kind in _FILE_TYPES:
         return f"a folder by its name that has content: {size} bytes; rename it" if name.endswith("/") else ""
     if kind in _LINK_TYPES or kind in _DEVICE_TYPES:
@@ -174,7 +174,7 @@ def _find_problem(kind: bytes, name: str, size: int) -> str:
     return f"a tar member of the unknown type {kind.decode('latin-1')!r}; pack the tar again with tar"
 
 
-def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
+def _check_global_header(pax: dict[str, str], path: str, offset: int) -> None:
     """Raise SourceError if a pax header of all members sets a key that describes a single member."""
     for key in pax:
         if key in _PAX_KEYS or key.startswith(_SPARSE_KEYS):
@@ -183,17 +183,17 @@ def _check_global(pax: dict[str, str], path: str, offset: int) -> None:
             )
 
 
-def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_cut: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_cut` at the end of its message.
+def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_truncated: str) -> bytes:
+    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_truncated` at the end of its message.
 
     `end` is the offset at which the tar ends, or None if it is unknown before it is read.
     """
     if end is not None and offset + size > end:
-        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_truncated}")
     file.seek(offset)
     data = file.read(size)
     if len(data) < size:
-        raise CorruptionError(path, offset, f"the tar is cut {where_cut}")
+        raise CorruptionError(path, offset, f"the tar is cut {where_truncated}")
     return data
 
 
@@ -226,7 +226,7 @@ def _checksum_fits(header: bytes) -> bool:
     )
 
 
-def _parse_number(field: bytes, path: str, offset: int) -> int:
+def _parse_size(field: bytes, path: str, offset: int) -> int:
     """Parse a size: octal digits or, with the first bit set, a big-endian number; CorruptionError if it is neither."""
     if field[0] & 0x80:
         return int.from_bytes(bytes((field[0] & 0x7F,)) + field[1:], "big")
@@ -245,6 +245,7 @@ def _parse_name(header: bytes) -> str:
 
 
 def _decode_text(field: bytes) -> str:
+    """Return the text in a field, which ends at the first NUL byte if it has one."""
     return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
@@ -257,6 +258,7 @@ def _parse_pax(body: bytes, path: str, offset: int) -> dict[str, str]:
     records: dict[str, str] = {}
     position = 0
     try:
+        # Zeros may follow the last record.
         while position < len(body) and body[position]:
             space = body.index(b" ", position)
             record_end = position + int(body[position:space])

@@ -58,7 +58,7 @@ class Pairs:
 
     Attributes:
         has_classes: whether records have classes.
-        several_labels: whether samples have lists of labels.
+        has_several_labels: whether samples have lists of labels.
         has_captions: whether samples have captions.
         has_maps: whether samples have label maps.
         columns: columns in the JSON of samples.
@@ -66,7 +66,7 @@ class Pairs:
     """
 
     has_classes: bool
-    several_labels: bool
+    has_several_labels: bool
     has_captions: bool
     has_maps: bool
     columns: JsonColumns
@@ -90,7 +90,7 @@ class Pairs:
             members: files of the tar.
             ignored: is extended with TAR/MEMBER for each member of a sample that its record does not store.
             reject: called with the error of a sample that cannot be a record.
-            is_compressed: whether the tar is compressed, so that images are read here.
+            is_compressed: whether the tar is compressed; if so, images are read here.
         """
         for key, fields in read_samples(file, unit.path, members, reads_images=is_compressed):
             origin = f"{unit.path}/{key}"
@@ -110,7 +110,7 @@ class Pairs:
                             f"no .cls, .json or .txt follows or precedes it: {image_name}; pack the tar again with --sort=name",
                         )
                     labels, is_list = parse_field_labels(fields[label_field], label_field, unit.path)
-                    if is_list and not self.several_labels:
+                    if is_list and not self.has_several_labels:
                         raise BadRecordError(origin, "it has a list of labels, unlike the first sample")
                 if self.has_captions:
                     has_caption = TEXT in fields and label_field != TEXT

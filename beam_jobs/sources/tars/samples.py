@@ -49,14 +49,15 @@ def read_samples(
         file: the opened tar.
         path: path of the tar.
         members: members of the tar, in order.
-        reads_images: whether to read the content of images; the content of labels is always read, of other fields never.
+        reads_images: whether to read the content of images; that of `LABEL_FIELDS` is always read, that of other fields never.
     """
     sample: dict[str, MemberContent] = {}
     sample_key = ""
     for member in members:
         folder, slash, base = member.name.rpartition("/")
         stem, _, field = base.partition(".")
-        key, field = f"{folder}{slash}{stem}", field.lower()
+        key = f"{folder}{slash}{stem}"
+        field = field.lower()
         # A repeated field also begins another sample.
         if sample and (key != sample_key or field in sample):
             yield sample_key, sample

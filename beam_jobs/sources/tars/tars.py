@@ -7,7 +7,7 @@
 
 The first members of the first tar determine the form. With `--label-from`, a file's path in the tar gives its class. A key is
 TAR/MEMBER, where TAR is the tar's path below the input's folder without an ending such as .gz. References point into uncompressed
-tars: only their headers and labels are read. Images of a compressed tar travel.
+tars, of which only headers, labels, captions and JSON are read; references to images of a compressed tar hold their bytes.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class Tars(ClassifiedSource):
             return cls(
                 options, files, splits, CLASSES, path_labels.classes, has_classes=has_classes, path_labels=path_labels
             )
-        first_tar, has_classes = _make_tar_unit(*first_files[0]), not source_options.unlabelled
+        first_tar = _make_tar_unit(*first_files[0])
+        has_classes = not source_options.unlabelled
         first_form = detect_tar_form(first_tar, reads_labels=has_classes, column_kinds=source_options.column_kinds)
         form, labels = first_form.form, first_form.labels
         if form != PAIRS:
@@ -195,7 +196,7 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with TAR/MEMBER for each member that is skipped by its name, or not stored with its sample.
+            ignored: is extended with TAR/MEMBER for each member that is skipped because of its name, or not stored with its sample.
             reject: called with the error of a member that gets no reference.
 
         Raises:
@@ -211,7 +212,7 @@ class Tars(ClassifiedSource):
             if self.form == PAIRS:
                 pairs = Pairs(
                     has_classes=self.has_classes,
-                    several_labels=self.several_labels,
+                    has_several_labels=self.several_labels,
                     has_captions=self.has_captions,
                     has_maps=bool(self.map_dtype),
                     columns=self.columns,
@@ -225,9 +226,9 @@ class Tars(ClassifiedSource):
                 origin = f"{unit.path}/{content.member.name}"
                 try:
                     if self.path_labels is None:
-                        names = tuple(self.classes.resolve(label, origin) for label in labels)
+                        class_names = tuple(self.classes.resolve(label, origin) for label in labels)
                     else:
-                        names, columns = self.path_labels.read(content.member.name, origin)
+                        class_names, columns = self.path_labels.read(content.member.name, origin)
                 except BadRecordError as error:
                     reject(add_key(error, key))
                     continue
@@ -240,7 +241,7 @@ class Tars(ClassifiedSource):
                     offset=content.member.offset,
                     size=content.member.size,
                     split=split,
-                    labels=names,
+                    labels=class_names,
                     features=columns,
                     data=content.data,
                 )
@@ -252,12 +253,14 @@ class Tars(ClassifiedSource):
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""
-            # For an inner tar, its class; for other tars, this is replaced below.
-            labels: tuple[str, ...] = (unit.label,)
+            labels: tuple[str, ...] = ()
             if not self.has_classes or self.path_labels is not None:
                 # If folders are not classes, the outermost may be a split. --label-from reads labels from the whole path later.
-                split, labels = find_folder_split(folders[0]) if folders else "", ()
-            elif not unit.label:
+                split = find_folder_split(folders[0]) if folders else ""
+            elif unit.label:
+                # The class of an inner tar.
+                labels = (unit.label,)
+            else:
                 if not folders:
                     reject_broken_sample(unit, member.name)
                 class_name, split = find_class_and_split(folders, f"{unit.path}: member {member.name}")

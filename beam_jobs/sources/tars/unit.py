@@ -39,7 +39,7 @@ class TarUnit(NamedTuple):
         return file_size if self.end < 0 else self.end
 
 
-def is_record(member: Member) -> bool:
+def may_belong_to_record(member: Member) -> bool:
     """Return whether a member may be a record or belong to one: a file whose name is not ignored."""
     return member.is_file and not is_ignored_path(member.name)
 
@@ -59,7 +59,7 @@ def list_tar_files(
         file: the opened tar.
         unit: the tar.
         size: size of the file in bytes; None if it is compressed.
-        ignored: is extended with TAR/MEMBER for each member that is ignored by its name.
+        ignored: is extended with TAR/MEMBER for each member that is ignored because of its name.
         reject: called with the error of a member that cannot be a record.
         max_bytes: size of the largest member that may be a record.
     """
@@ -70,7 +70,7 @@ def list_tar_files(
             reject(BadRecordError(origin, reason, key=key))
         elif member.problem:
             reject(BadRecordError(origin, member.problem, key=key))
-        elif not is_record(member):
+        elif not may_belong_to_record(member):
             ignored.append(origin)
         elif member.size > max_bytes:
             # Rejected here, since the bytes of a compressed tar's members are read while they are listed.

@@ -37,7 +37,8 @@ class DocumentColumns:
         splits: splits that the names of the files stand for; a folder that stands for one is not a class.
         classes: mapping from labels to class names.
         has_several_labels: whether a document may have any number of classes.
-        class_names: class names in the metadata of the first file, which all files must have; None if it has none.
+        class_names: class names in the metadata of the first file, which all files must have; None if it has none, and with
+            `--labels FILE`.
     """
 
     text: TextOptions
@@ -90,7 +91,7 @@ class DocumentColumns:
         return self.text.labels.are_stored or self.text.key_field is not None
 
     def check_file(self, file: TextFile) -> None:
-        """Raise SourceError if a file's metadata has other class names than the first file's."""
+        """Raise SourceError if class names come from the first file's metadata, and those in a file's metadata differ."""
         if self.class_names is not None and _read_class_names(file, self.text) != self.class_names:
             raise SourceError(
                 f"{file.path} and the first file of the input have different class names. Convert them one by one, or pass --labels"
@@ -166,7 +167,8 @@ class DocumentColumns:
             if isinstance(label, str) and label != label.strip():
                 note(LABEL_BLANKS, label)
             class_names = self._resolve_classes(label, origin)
-        return class_names, key if key_field is None else _parse_row_key(values[key_field], key_field, origin)
+        row_key = key if key_field is None else _parse_row_key(values[key_field], key_field, origin)
+        return class_names, row_key
 
     def _resolve_classes(self, value: Any, origin: str) -> tuple[str, ...]:
         """Return the class names for the label in a row; BadRecordError if it is invalid."""
@@ -191,7 +193,7 @@ class DocumentColumns:
 
 
 def _read_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | None:
-    """Return the class names for labels in a Parquet file's metadata; None if it has none, or if the file cannot be read."""
+    """Return the class names for labels in a file's metadata; None if it has none, is not Parquet, or cannot be read."""
     label = text.labels.label_field
     with contextlib.suppress(SourceError, CorruptionError):
         if label is not None and detect_form(file.path, text).kind == PARQUET:
@@ -201,16 +203,16 @@ def _read_class_names(file: TextFile, text: TextOptions) -> tuple[str, ...] | No
 
 
 def _read_first_label(file: TextFile, text: TextOptions) -> Any:
-    """Return the label of a file's first document, as written; None if it cannot be read, which the listing reports."""
+    """Return the label of a file's first document, as written; None if it has none or cannot be read, which the listing reports."""
     with contextlib.suppress(TpudataError, DocumentError):
         for part in text_parts([file], text):
-            for block in document_blocks(part, text, _ignore):
+            for block in document_blocks(part, text, _ignore_rejection):
                 for _, data, _ in _iterate_documents(block):
                     return parse_row(data, block.form, text).get(text.labels.label_field or "")
     return None
 
 
-def _ignore(error: BadRecordError) -> None:
+def _ignore_rejection(error: BadRecordError) -> None:
     del error
 
 
@@ -231,7 +233,7 @@ def _parse_row_key(value: Any, name: str, origin: str) -> str:
 
 
 def _iterate_documents(block: DocumentBlock) -> Iterator[tuple[str, bytes, int]]:
-    """Yield (key, bytes, offset in the file) of each document; the key is made from its place in the file."""
+    """Yield (key, bytes, offset in the file) of each document; the key is made from its position in the file."""
     data = block.spans.data
     columns = (column.tolist() for column in (block.spans.starts, block.spans.sizes, block.spans.offsets))
     # A document that is a whole file begins at 0; its offset, WHOLE_FILE, is negative.

@@ -43,7 +43,7 @@ class TextFiles(NamedTuple):
 
 
 def list_first_names(path: str) -> list[str]:
-    """Return the first names in the input's folder: of files to convert, and of folders that hold any. See `take_first_names`.
+    """Return the first names in the input's folder, see `take_first_names`: of files to convert, and of folders with such files.
 
     Raises:
         SourceError: no file matches, or the path does not exist.
@@ -73,7 +73,8 @@ def list_ranges(path: str) -> Iterator[TextFiles]:
     if entry is not None and not entry.is_folder:
         yield TextFiles(path)
         return
-    folder, is_deep = path, True
+    folder = path
+    is_deep = True
     pattern: tuple[str, ...] = ()
     if entry is None:
         folder, pattern = split_pattern(path)
@@ -91,7 +92,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 
     Args:
         text_range: one of `list_ranges`.
-        ignored: is extended with the path of each file and folder that is skipped by its name.
+        ignored: is extended with the path of each file and folder that is skipped because of its name.
     """
     for entry, relative_path in _list_entries(text_range):
         if is_ignored_path(relative_path):
@@ -103,7 +104,7 @@ def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
     """Yield the files, each with its path below the input's folder.
 
-    For a range without a pattern, also yield the folders that are skipped by their name, so that `list_files` reports them.
+    For a range without a pattern, also yield folders that are skipped because of their names, so that `list_files` reports them.
     """
     # Not a range of a folder, but one file, or a pattern that is expanded folder by folder.
     if text_range.path:

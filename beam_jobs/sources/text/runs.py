@@ -31,7 +31,8 @@ def gather_runs(
     for item in items:
         run.append(item)
         item_bytes, item_document_count = measure(item)
-        run_bytes, run_document_count = run_bytes + item_bytes, run_document_count + item_document_count
+        run_bytes += item_bytes
+        run_document_count += item_document_count
         if run_bytes >= _MAX_RUN_BYTES or run_document_count >= max_documents:
             yield run
             run, run_bytes, run_document_count = [], 0, 0
@@ -43,7 +44,7 @@ def divide_run(run: ListedPack, options: ConvertOptions) -> Iterator[ListedPack]
     """Divide a run into packs of at most 4,096 documents, sorted by position if the options shuffle."""
     rows = np.arange(len(run.starts))
     if options.shuffle:
-        # A shuffled position depends on the seed and the low half of the key's digest, on neither unit nor first.
+        # A shuffled position depends only on the seed and the low half of the key's digest, not on `unit_index` and `first`.
         positions = options.order.positions(run.digests[:, 1], unit_index=0, first=0)
         rows = np.argsort(positions, kind="stable")
     for start in range(0, len(rows), PACK_REFERENCES):

@@ -37,7 +37,7 @@ from tpudata.errors import UsageError
 # Smaller documents are spooled: reading and writing them once more costs less than a separate read of each.
 SMALL_BYTES = 1 << 16
 MAX_RUN_DOCUMENTS = 1 << 16
-# Number of small files that are listed together.
+# Largest number of small files that are listed together.
 _MAX_UNIT_FILES = 1000
 # (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty string.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
@@ -79,7 +79,7 @@ class TextSource(PackSource):
     small_bytes: int = SMALL_BYTES
 
     def noting(self, note: Note) -> TextSource:
-        """Return the source that calls `note` with columns, folders and labels, see the attribute."""
+        """Return the source that calls `note`, see the attribute."""
         return dataclasses.replace(self, note=note)
 
     @classmethod
@@ -145,7 +145,7 @@ class TextSource(PackSource):
 
         Args:
             part: one of `parts()`.
-            ignored: is extended with the path of each file and folder that is skipped by its name.
+            ignored: is extended with the path of each file and folder that is skipped because of its name.
 
         Raises:
             SourceError: the name of a file is ambiguous about splits.
@@ -180,15 +180,15 @@ class TextSource(PackSource):
 
         With a shuffle, the documents of each run are sorted by position in the shuffled order.
         """
-        # `units` skips files by their names.
+        # `units` skips files because of their names.
         del ignored
         for run in gather_runs(self._read_blocks(unit, reject), _measure_block, self.max_run_documents):
             yield from divide_run(self._list_run(run), self.options)
 
     def _read_blocks(self, unit: TextUnit, reject: Reject) -> Iterator[_SplitBlock]:
         """Yield the documents of a unit with classes and keys, in blocks of at most `max_run_documents`, each with its split."""
+        rejects_damage = self.options.on_bad_record == SKIP
         for part, split in unit.parts:
-            rejects_damage = self.options.on_bad_record == SKIP
             self.columns.check_file(part.file)
             for block in document_blocks(part, self.text, reject, self.note, rejects_damage=rejects_damage):
                 for start in range(0, len(block.spans.sizes), self.max_run_documents):
@@ -205,9 +205,9 @@ class TextSource(PackSource):
         named_splits, blocks = zip(*run, strict=True)
         counts = [len(block.spans.sizes) for block in blocks]
         buffer_indices = np.repeat(np.arange(len(blocks)), counts)
-        sizes, offsets, starts = (
-            np.concatenate([getattr(block.spans, name) for block in blocks]) for name in ("sizes", "offsets", "starts")
-        )
+        sizes = np.concatenate([block.spans.sizes for block in blocks])
+        offsets = np.concatenate([block.spans.offsets for block in blocks])
+        starts = np.concatenate([block.spans.starts for block in blocks])
         stays_in_file = np.repeat([block.is_addressed for block in blocks], counts)
         if self.options.shuffle:
             # A whole file is one read even if it is small.

@@ -87,8 +87,8 @@ class SourceDocuments(PackSource):
         if installed is None:
             raise make_unknown_source_error(DOCUMENTS, name, list_installed_names(DOCUMENTS))
         _reject_options_of_files(text, name)
-        fields = {"options": options, "text_options": text}
-        source = open_installed(name, installed, source_options.source_args, fields)
+        options_by_field = {"options": options, "text_options": text}
+        source = open_installed(name, installed, source_options.source_args, options_by_field)
         if isinstance(source, ScannedSource):
             raise UsageError(f"--source={name}: a ScannedSource is for images. Derive it from Source.")
         # Rows of a fixed length join documents, so they have no classes.
@@ -193,7 +193,8 @@ class SourceDocuments(PackSource):
     def _convert_document(self, reference: Reference) -> Reference:
         """Return a reference with class names, features and payload for text; BadRecordError if its size or a label is invalid."""
         # The size is that of the bytes that the reference carries, otherwise that of its range.
-        size, limit = len(reference.data) or reference.size, self.text.document_bytes
+        size = len(reference.data) or reference.size
+        limit = self.text.document_bytes
         if size > limit:
             raise BadRecordError(
                 reference.origin,
@@ -249,7 +250,7 @@ def _open_classes(source: Source, labels: TextLabelOptions) -> Classes:
 
 def _reject_options_of_files(text: TextOptions, name: str) -> None:
     """Raise UsageError if an option for reading files of text is set."""
-    options = {
+    is_set_by_flag = {
         "--form": text.form != AUTO,
         "--no-header": text.headerless,
         "--targets-file": text.targets_file is not None,
@@ -258,6 +259,6 @@ def _reject_options_of_files(text: TextOptions, name: str) -> None:
         "--label-from": text.labels.label_from is not None,
         "--label-type": text.labels.label_type is not None,
     }
-    flag = next((flag for flag, is_set in options.items() if is_set), None)
+    flag = next((flag for flag, is_set in is_set_by_flag.items() if is_set), None)
     if flag is not None:
         raise UsageError(f"{flag} is for files of text, and --source is {name}. Omit the flag.")

@@ -94,7 +94,7 @@ def scan_here(source: ScannedSource) -> Source:
         facts.merge(scan.facts)
     repeat = find_first_repeat(key_rows)
     if repeat is not None:
-        raise source.describe_repeat(repeat, facts)
+        raise source.make_repeat_error(repeat, facts)
     return source.apply_scans(facts, parts)
 
 
@@ -133,7 +133,7 @@ class _Scan(LimitedStep):
             scan = self._source.scan(part_index, part)
             for index_in_part, scanned_part in enumerate(scan.parts()):
                 yield part_index, index_in_part, scanned_part
-                if scan.held >= _MAX_HELD_ROWS:
+                if scan.held_row_count >= _MAX_HELD_ROWS:
                     side_outputs += _tag_groups(scan)
             side_outputs += _tag_groups(scan)
             side_outputs.append(TaggedOutput(_FACTS, scan.facts))
@@ -141,7 +141,7 @@ class _Scan(LimitedStep):
 
 def _tag_groups(scan: Scan) -> list[TaggedOutput]:
     """Take the rows that a scan holds, and return their keys by group, as elements of the side output."""
-    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held else []
+    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held_row_count else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]
@@ -180,5 +180,5 @@ def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: ScanFact
     """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
     if repeats:
         # The first one by order, so that the message does not depend on the workers.
-        raise source.describe_repeat(min(repeats), facts)
+        raise source.make_repeat_error(min(repeats), facts)
     return InputCounts()

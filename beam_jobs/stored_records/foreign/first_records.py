@@ -48,20 +48,20 @@ class FirstRecords(NamedTuple):
         Raises:
             SourceError: no file has records that can be read, or the first record is not a `tf.train.Example`.
         """
-        damage: list[CorruptionError] = []
+        errors: list[CorruptionError] = []
         for file in files:
             compression = detect_compression(file.path, file.size)
             if compression is None and (problem := describe_unread_records(file.path, file.size)):
-                damage.append(CorruptionError(file.path, offset=0, reason=problem))
-            examples = [] if compression is None else list(_read_examples(file.path, compression, damage))
+                errors.append(CorruptionError(file.path, offset=0, reason=problem))
+            examples = [] if compression is None else list(_read_examples(file.path, compression, errors))
             if examples:
                 names = frozenset(name for example in examples for name in example)
-                images = {name for example in examples for name, values in example.items() if holds_image(values)}
+                image_names = {name for example in examples for name, values in example.items() if holds_image(values)}
                 # A feature with several values in some record holds the masks of objects, not an image.
-                lists = {name for example in examples for name, values in example.items() if len(values) > 1}
-                return cls(file.path, names, frozenset(images - lists))
-        if damage:
-            raise SourceError(f"{damage[0]}. No record of the first files can be read.")
+                list_names = {name for example in examples for name, values in example.items() if len(values) > 1}
+                return cls(file.path, names, frozenset(image_names - list_names))
+        if errors:
+            raise SourceError(f"{errors[0]}. No record of the first files can be read.")
         raise SourceError(
             f"{files[0].path}: no TFRecords here or in the files after it, by their first bytes. Name files of TFRecords."
         )
@@ -91,7 +91,7 @@ class FirstRecords(NamedTuple):
         )
 
     def check_feature(self, flag: str, name: str | None) -> None:
-        """Raise UsageError if none of the first records has the feature that a flag names."""
+        """Raise UsageError if a flag names a feature that none of the first records has; `name` is None without the flag."""
         if name is not None and name not in self.names:
             raise UsageError(
                 f"{flag}: {self.path} has no feature {name!r} (got {', '.join(sorted(self.names))})."
@@ -99,15 +99,15 @@ class FirstRecords(NamedTuple):
             )
 
 
-def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -> Iterator[dict[str, Value]]:
-    """Yield the first records of a file, decoded; append damage, which the run will report, to `damage`.
+def _read_examples(path: str, compression: str, errors: list[CorruptionError]) -> Iterator[dict[str, Value]]:
+    """Yield the first records of a file, decoded; append the errors of damage, which the run will report, to `errors`.
 
     Raises:
         SourceError: the first record is not a `tf.train.Example`.
     """
     try:
         # After damage, only an uncompressed file can be read on.
-        records = read_records(path, compression) if compression else _read_sound_records(path, damage)
+        records = read_records(path, compression) if compression else _read_intact_records(path, errors)
         for index, (offset, data) in enumerate(itertools.islice(records, _MAX_RECORDS)):
             try:
                 yield decode_example(data, path=path, offset=offset)
@@ -118,26 +118,27 @@ def _read_examples(path: str, compression: str, damage: list[CorruptionError]) -
                         f"{path} at byte {offset}: {error.reason}. A dataset holds Examples; write the records as such."
                     ) from None
     except CorruptionError as error:
-        damage.append(error)
+        errors.append(error)
 
 
-def _read_sound_records(path: str, damage: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, data) of the records of an uncompressed file; append damage to `damage`.
+def _read_intact_records(path: str, errors: list[CorruptionError]) -> Iterator[tuple[int, bytes]]:
+    """Yield (byte offset, data) of the intact records of an uncompressed file; append the errors of damage to `errors`.
 
     A damaged record is skipped; a damaged length ends the reading, since no later record can be found.
     """
     storage = storage_for(path)
     entry = storage.stat(path)
-    size, offset = entry.size if entry else 0, 0
+    size = entry.size if entry else 0
+    offset = 0
     while offset + FRAME_BYTES <= size:
         header = storage.read_range(path, offset, HEADER_BYTES)
         length = int.from_bytes(header[:8], "little")
         if not is_header(header) or length > size - offset - FRAME_BYTES:
-            damage.append(CorruptionError(path, offset, "the length of a record is damaged, or the file is cut"))
+            errors.append(CorruptionError(path, offset, "the length of a record is damaged, or the file is cut"))
             return
         frame = storage.read_range(path, offset, length + FRAME_BYTES)
         try:
             yield offset, check_frame(frame, path, offset)
         except CorruptionError as error:
-            damage.append(error)
+            errors.append(error)
         offset += length + FRAME_BYTES

@@ -80,7 +80,7 @@ class ValueStatistics:
                 f"Feature {name!r}: record {other.key} has a label map of {other.dtype}, record {self.key} of {self.dtype}. Write"
                 " all maps with the same bits a pixel."
             )
-        # Only statistics of values have sizes to join: their kind is not empty.
+        # Statistics without a kind are of records without values, which have no sizes to join.
         if kind in (IMAGE, LABEL_MAP) and self.kind == other.kind:
             self.heights = min(self.heights[0], other.heights[0]), max(self.heights[1], other.heights[1])
             self.widths = min(self.widths[0], other.widths[0]), max(self.widths[1], other.widths[1])
@@ -92,7 +92,8 @@ class ValueStatistics:
             self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         elif other.records:
             self.low, self.high = other.low, other.high
-        self.kind, self.key = kind, self.key or other.key
+        self.kind = kind
+        self.key = self.key or other.key
         self.records += other.records
 
     def make_feature(self, name: str, record_count: int) -> Feature:
@@ -192,6 +193,7 @@ def holds_image(values: Value) -> bool:
         _measure_image("", values, "")
     except ValueError:
         return False
+    # `_measure_image` also accepts a feature without values.
     return len(values) == 1
 
 
@@ -248,8 +250,7 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
 
 
 def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
-    """Return the statistics of values that are neither image nor label map in one record, and the number of bytes that they take as
-    tensors.
+    """Return the statistics of values in one record that are no image or label map, and the bytes that they take as tensors.
 
     Args:
         name: name of the feature, for messages.

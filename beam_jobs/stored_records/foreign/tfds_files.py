@@ -43,7 +43,7 @@ def add_tfds_facts(options: ReshardOptions, inputs: Sequence[str]) -> ReshardOpt
     """
     common_facts: TfdsFacts | None = None
     for path in inputs:
-        facts = read_tfds(path)
+        facts = read_tfds_facts(path)
         if facts is not None and common_facts is not None and facts != common_facts:
             raise SourceError(
                 f"{path} and an input before it have other classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
@@ -52,17 +52,19 @@ def add_tfds_facts(options: ReshardOptions, inputs: Sequence[str]) -> ReshardOpt
         common_facts = facts or common_facts
     if common_facts is None:
         return options
-    # The class names and the label belong together.
-    classes = options if options.labels is not None else common_facts
+    # The label and the class names belong together, so both come from the same object.
+    class_source = options if options.labels is not None else common_facts
     declared_names = (
         {raw.name for raw in options.raw} | {feature.name for feature in options.features} | {*options.label_maps}
     )
     raw = (*options.raw, *(feature for feature in common_facts.raw if feature.name not in declared_names))
     label_maps = (*options.label_maps, *(name for name in common_facts.label_maps if name not in declared_names))
-    return dataclasses.replace(options, raw=raw, label_maps=label_maps, label=classes.label, labels=classes.labels)
+    return dataclasses.replace(
+        options, raw=raw, label_maps=label_maps, label=class_source.label, labels=class_source.labels
+    )
 
 
-def read_tfds(folder: str) -> TfdsFacts | None:
+def read_tfds_facts(folder: str) -> TfdsFacts | None:
     """Return the facts in the TFDS metadata of a folder; None if it has none.
 
     Raises:
@@ -74,7 +76,7 @@ def read_tfds(folder: str) -> TfdsFacts | None:
     try:
         features = dict(_list_leaves("", schema, is_in_list=False))
         label = _find_label(features, info)
-        count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
+        class_count = int(features[label]["classLabel"]["numClasses"]) if label is not None else 0
         raw = tuple(filter(None, (_parse_raw(name, feature) for name, feature in features.items())))
         maps = tuple(name for name, feature in features.items() if feature["pythonClassName"].endswith(".LabeledImage"))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -82,8 +84,8 @@ def read_tfds(folder: str) -> TfdsFacts | None:
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
         ) from None
-    # No names beyond a limit: without a file of names, `_read_class_names` makes `count` of them, and the count may be damaged.
-    names = None if label is None or count > _MAX_CLASSES else _read_class_names(folder, label, count)
+    # No names beyond a limit: without a file of names, `_read_class_names` makes them, and a damaged count may be huge.
+    names = None if label is None or class_count > _MAX_CLASSES else _read_class_names(folder, label, class_count)
     # As with flags, a label is of use only with the names of its classes.
     return TfdsFacts(label if names else None, names, raw, maps)
 
@@ -114,14 +116,16 @@ def _list_leaves(name: str, feature: Any, *, is_in_list: bool) -> Iterator[tuple
 
 
 def _find_label(features: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
-    """Return the name of the label: the target of the supervised keys, or the only class of a record; None if there is neither."""
-    classes = [name for name, feature in features.items() if "classLabel" in feature and not feature["is_in_list"]]
+    """Return the name of the label: the class that is the target of the supervised keys, or the only class; None without either."""
+    class_features = [
+        name for name, feature in features.items() if "classLabel" in feature and not feature["is_in_list"]
+    ]
     # The items are the input, the target and perhaps the weight.
     supervised_keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
     target = supervised_keys[1].get("featureKey") if len(supervised_keys) > 1 else None
-    if target in classes:
+    if target in class_features:
         return str(target)
-    return classes[0] if len(classes) == 1 else None
+    return class_features[0] if len(class_features) == 1 else None
 
 
 def _read_class_names(folder: str, label: str, count: int) -> tuple[str, ...]:
