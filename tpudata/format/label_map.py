@@ -2,15 +2,18 @@
 
 A stored map is a PNG of grey values without alpha, of 8 bits for the dtype uint8 and of 16 for uint16: every reader (TensorFlow,
 TFDS, Pillow) returns these values. Readers would change the values of other files: they replace the indices of a palette by its
-colours, scale values of fewer bits, and cut or scale values of the other depth to the dtype's.
+colours, scale values of fewer bits, and truncate or scale values of the other depth to the dtype's.
 """
 
 from __future__ import annotations
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# Name of the first chunk of a PNG, and the byte offsets in the file of this name and of the bit depth; the kind of colour is next.
-HEADER_NAME, HEADER_NAME_AT, DEPTH_AT = b"IHDR", 12, 24
-HEADER_END = 26
+# Name of the first chunk of a PNG, and its byte offset in the file.
+HEADER_NAME = b"IHDR"
+HEADER_NAME_AT = 12
+# Byte offset of the bit depth; the next byte is the colour type, the last one that is read here.
+DEPTH_AT = 24
+HEADER_END = DEPTH_AT + 2
 GREY, PALETTE = 0, 3
 # Bits of the PNG, by dtype.
 MAP_BITS = {"uint8": 8, "uint16": 16}

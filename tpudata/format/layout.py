@@ -96,7 +96,7 @@ def is_split_name(name: str) -> bool:
 
 
 def is_shard_name(name: str) -> bool:
-    """Return whether `shard_name` can return this name, with 5 to 7 digits a number; False for any path into another folder."""
+    """Return whether `shard_name` can return this name, with numbers of 5 to 7 digits; False for any path into another folder."""
     match = _SHARD.fullmatch(name)
     return match is not None and int(match["number"]) < int(match["count"])
 

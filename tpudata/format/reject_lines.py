@@ -50,7 +50,7 @@ class RejectLine(NamedTuple):
 
 
 def list_reject_files(folder: str) -> list[str]:
-    """Return the paths of the files in a dataset's rejects/, without hidden files and folders; empty if there is no rejects/.
+    """Return the paths of the files in a dataset's rejects/ that are not hidden; empty if there is no rejects/.
 
     Args:
         folder: the dataset's folder.

@@ -165,9 +165,9 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
 
 def _list_lengths(shards: list[Shard]) -> list[str]:
     """Return the number of records, in digits, of each planned shard of one prefix; "0" if the shard was not written."""
-    shard_places = [parse_place(shard.name) for shard in shards]
-    lengths = ["0"] * max(count for _, count in shard_places)
-    for (number, _), shard in zip(shard_places, shards, strict=True):
+    numbers_and_counts = [parse_place(shard.name) for shard in shards]
+    lengths = ["0"] * max(count for _, count in numbers_and_counts)
+    for (number, _), shard in zip(numbers_and_counts, shards, strict=True):
         lengths[number] = str(shard.records)
     return lengths
 
@@ -192,7 +192,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
-    # TFDS reads labels of several dimensions as a Tensor only, and takes no other kind for labels.
+    # TFDS has no ClassLabel of several dimensions, and none that is not int64: such labels are a Tensor.
     if feature.num_classes is not None and feature.kind == "int64" and len(feature.shape) < 2:
         # TFDS counts classes from 0, so labels before the offset are also classes.
         label = {
@@ -201,7 +201,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
         if feature.shape == ():
             return label
-        # The length -1 stands for a length that varies.
+        # The length -1 stands for a length that varies; it also allows lists that are always empty.
         return {
             "pythonClassName": f"{_PACKAGE}.sequence_feature.Sequence",
             "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},
@@ -215,6 +215,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
 
 
 def _describe_shape(feature: Feature) -> dict[str, list[str]]:
+    """Return the shape of a feature in features.json: empty for a scalar, and -1 for a dimension that varies."""
     return {"dimensions": [str(-1 if size is None else size) for size in feature.shape]} if feature.shape else {}
 
 

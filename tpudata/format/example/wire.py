@@ -27,7 +27,7 @@ LIST_VALUE = 1
 MAX_EXAMPLE_BYTES = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _START_GROUP, _END_GROUP = 3, 4
-_MAX_FIELDS = 2**29 - 1
+_MAX_FIELD_NUMBER = 2**29 - 1
 
 
 def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
@@ -46,7 +46,9 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             TensorFlow's parser takes for an unknown field.
         IndexError: the data end inside a tag, a size or a varint.
     """
-    position, end = begin, len(data) if end is None else end
+    position = begin
+    if end is None:
+        end = len(data)
     while position < end:
         # Tags and sizes of one byte, the most frequent ones, are read without a call.
         tag = data[position]
@@ -57,7 +59,7 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             if not data[position - 1]:
                 raise ValueError("a tag that is longer than needed")
         number, wire = tag >> 3, tag & 7
-        if not 0 < number <= _MAX_FIELDS:
+        if not 0 < number <= _MAX_FIELD_NUMBER:
             raise ValueError(f"field number {number}")
         if wire == LENGTH:
             size = data[position]

@@ -114,7 +114,7 @@ def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
     columns_by_prefix: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
     for feature in lists:
         for prefix, columns in columns_by_prefix.items():
-            if _is_column(feature, prefix, is_picture=prefix in picture_prefixes):
+            if _is_column(feature, prefix, is_picture_prefix=prefix in picture_prefixes):
                 columns.append(feature)
                 break
     return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in columns_by_prefix.items() if columns)
@@ -175,17 +175,17 @@ def _find_box_prefix(feature: Feature) -> str | None:
     return None
 
 
-def _is_column(feature: Feature, prefix: str, *, is_picture: bool) -> bool:
+def _is_column(feature: Feature, prefix: str, *, is_picture_prefix: bool) -> bool:
     """Return whether a list has an entry for each object of a prefix.
 
     Args:
         feature: the list.
         prefix: the prefix; if it is empty or a picture's, lists of other things, such as captions, also have it.
-        is_picture: whether a picture has this prefix.
+        is_picture_prefix: whether a picture has this prefix.
     """
     if _find_box_prefix(feature) == prefix:
         return True
-    if not prefix or is_picture or not feature.name.startswith(f"{prefix}/"):
+    if not prefix or is_picture_prefix or not feature.name.startswith(f"{prefix}/"):
         return False
     # In TensorFlow's object detection, one list has the points of all objects, several for each of them.
     return f"/{_POINT}/" not in feature.name or feature.shape != (None,)

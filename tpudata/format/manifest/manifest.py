@@ -187,7 +187,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
-        """Parse what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote. The checksum is not compared: `verify` does that.
 
         Args:
             data: the file's bytes.

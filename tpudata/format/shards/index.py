@@ -120,7 +120,7 @@ class ShardIndex:
     def to_bytes(self) -> bytes:
         """Return the index as stored on disk."""
         # backslashreplace makes a JSON escape of a lone surrogate, which stands for a byte of a file name that is not UTF-8.
-        summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
+        encoded_summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
         compression_code = next(code for code, name in _COMPRESSIONS.items() if name == self.compression)
         head = _HEAD.pack(
             MAGIC,
@@ -128,12 +128,13 @@ class ShardIndex:
             self.shard_bytes,
             self.shard_crc32c,
             self.block_records,
-            len(summary),
+            len(encoded_summary),
             compression_code,
         )
         block_offsets = b"" if self.block_offsets is None else self.block_offsets.astype("<u8").tobytes()
-        offsets, block_crc32c = self.offsets.astype("<u8").tobytes(), self.block_crc32c.astype("<u4").tobytes()
-        body = b"".join((head, offsets, block_crc32c, block_offsets, summary))
+        offsets = self.offsets.astype("<u8").tobytes()
+        block_crc32c = self.block_crc32c.astype("<u4").tobytes()
+        body = b"".join((head, offsets, block_crc32c, block_offsets, encoded_summary))
         return append_checksum(body)
 
     @classmethod
@@ -167,7 +168,8 @@ class ShardIndex:
                 0,
                 f"{content}, compression {compression}: this tpudata writes no such index. Convert the dataset again",
             )
-        block_count, is_compressed = -(-record_count // block_records), _COMPRESSIONS[compression] is not None
+        block_count = -(-record_count // block_records)
+        is_compressed = _COMPRESSIONS[compression] is not None
         block_offset_bytes = 8 * (block_count + 1) if is_compressed else 0
         expected_bytes = _HEAD.size + 8 * (record_count + 1) + 4 * block_count + block_offset_bytes + summary_bytes
         if len(body) != expected_bytes:

@@ -84,8 +84,8 @@ def scan_frames(
     while offset < file.size:
         # Only the headers of large records are read, which saves the time for their data.
         has_large_records = bool(starts) and offset // len(starts) >= large_bytes
-        length = HEADER_BYTES if has_large_records else read_bytes
-        data = storage.read_range(file.path, offset, min(length, file.size - offset))
+        size = HEADER_BYTES if has_large_records else read_bytes
+        data = storage.read_range(file.path, offset, min(size, file.size - offset))
         if len(data) < HEADER_BYTES:
             raise CorruptionError(
                 file.path, offset, f"the file ends inside a record's header ({len(data)} of {HEADER_BYTES} bytes)"
@@ -110,27 +110,27 @@ def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> 
     while position + HEADER_BYTES <= len(data):
         header = data[position : position + HEADER_BYTES]
         length = unpack_header(header)
-        begin = offset + position
+        start = offset + position
         if length is None:
-            if begin == 0 and header.startswith(GZIP_MAGIC):
+            if start == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
                 raise CorruptionError(file.path, 0, reason)
-            if begin == 0 and is_zlib(data):
+            if start == 0 and is_zlib(data):
                 reason = "the file is compressed with ZLIB, so its records cannot be located. Write it again without compression."
                 raise CorruptionError(file.path, 0, reason)
             reason = (
                 "the checksum of a record's length does not match, so the next record cannot be located. Restore the file, or"
                 " omit it; tpudata.format.read_records yields the records before it."
             )
-            raise CorruptionError(file.path, begin, reason)
+            raise CorruptionError(file.path, start, reason)
         size = length + FRAME_BYTES
-        if size > file.size - begin:
-            raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
+        if size > file.size - start:
+            raise CorruptionError(file.path, start, f"the file ends inside a record of {length} bytes")
         count = 1
         # Many files have records of one size; numpy compares their headers faster than this loop.
         if data[position + size : position + size + HEADER_BYTES] == header:
             count += _count_equal_records(data, position + size, size, header)
-        starts.extend(range(begin, begin + size * count, size))
+        starts.extend(range(start, start + size * count, size))
         position += size * count
     return offset + position
 

@@ -107,21 +107,22 @@ def unpack_blocks(data: bytes, size: int) -> bytes:
     Raises:
         ValueError: the size or a checksum is wrong.
     """
-    parts, missing_bytes = [], size
+    blocks = []
+    missing_bytes = size
     while data:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
         try:
             # Reading one more byte than expected detects trailing data without unpacking all of it.
-            part = unpacker.decompress(data, missing_bytes + 1)
+            block = unpacker.decompress(data, missing_bytes + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        if len(part) > missing_bytes:
+        if len(block) > missing_bytes:
             raise ValueError(f"more than {size} of {size} bytes")
         if not unpacker.eof:
-            raise ValueError(f"{size - missing_bytes + len(part)} of {size} bytes")
-        parts.append(part)
-        missing_bytes -= len(part)
+            raise ValueError(f"{size - missing_bytes + len(block)} of {size} bytes")
+        blocks.append(block)
+        missing_bytes -= len(block)
         data = unpacker.unused_data
     if missing_bytes:
         raise ValueError(f"{size - missing_bytes} of {size} bytes")
-    return b"".join(parts)
+    return b"".join(blocks)

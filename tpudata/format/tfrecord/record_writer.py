@@ -184,8 +184,9 @@ def _compute_block_crcs(
     first_records = np.arange(0, len(sizes), block_records)
     record_counts = np.diff(np.append(first_records, len(sizes)))
     record_ends = np.cumsum(sizes + FRAME_BYTES)
+    block_ends = record_ends[first_records + record_counts - 1]
     # Bytes of each record's block after the record.
-    bytes_after = np.repeat(record_ends[first_records + record_counts - 1], record_counts) - record_ends
+    bytes_after = np.repeat(block_ends, record_counts) - record_ends
     length_crcs = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
     header_crcs = extend_crc32c(length_crcs, _take_bytes(_mask_all(length_crcs)))
     # A body is the data and the footer.

@@ -17,8 +17,8 @@ from tpudata.format.manifest.manifest import Manifest
 from tpudata.format.verification.annotation_check import AnnotationCheck
 from tpudata.format.verification.defect import CLASSES, Problem
 
-_TYPES = {"bytes": bytes, "int64": int, "float": float}
-_KINDS = {value_type: kind for kind, value_type in _TYPES.items()}
+_TYPE_BY_KIND = {"bytes": bytes, "int64": int, "float": float}
+_KIND_BY_TYPE = {value_type: kind for kind, value_type in _TYPE_BY_KIND.items()}
 # Names of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
 _LABELS = ("image/class/label", "label")
 # Label of the objects. The manifest's classes are the classes of the objects if pictures have none.
@@ -41,7 +41,7 @@ class RecordCheck:
     def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's features, and of its annotations if the features allow a check."""
         # Without annotations to check, `_find_feature_problems` yields the same problems in less time.
-        if self._annotation_check.has_any:
+        if self._annotation_check.is_needed:
             return self._find_all_problems(example)
         return self._find_feature_problems(example)
 
@@ -60,7 +60,8 @@ class RecordCheck:
 
     def _find_feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's features: unfit values, and unknown and missing features."""
-        checks, known_count = self._feature_checks, 0
+        checks = self._feature_checks
+        known_count = 0
         for name, values in example.items():
             check = checks.get(name)
             if check is None:
@@ -99,7 +100,7 @@ class _FeatureCheck:
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether a record without the feature has an empty list of it, as TensorFlow's parser takes it."""
+        """Whether a record may lack the feature, which TensorFlow's parser then takes for an empty list."""
         return self.allows_multiples and self.feature.shape == (None,) and self.feature.encoding != "raw"
 
     @classmethod
@@ -116,7 +117,7 @@ class _FeatureCheck:
         # A schema may give text a number of classes; only numbers have a range.
         is_text = feature.kind == "bytes"
         low, high = (None, None) if num_classes is None or is_text else (offset, offset + num_classes - 1)
-        return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
+        return cls(feature, _TYPE_BY_KIND[feature.kind], unit, allows_multiples=None in shape, low=low, high=high)
 
     def find_problem(self, values: Value) -> Problem | None:
         """Return the problem of the feature's values in a record, or None; its reason continues the words "feature NAME"."""
@@ -125,10 +126,10 @@ class _FeatureCheck:
         count = len(values)
         # `unit` is the product of the sizes that are fixed.
         if count != self.unit and not self._is_allowed_multiple(count):
-            return Problem(f"has {count} values, which do not match the manifest's shape {self._shape}")
+            return Problem(f"has {count} values, which do not match the manifest's shape {self._shape_text}")
         for value in values:
             if type(value) is not self.type:
-                return self._describe_kind_problem(value)
+                return self._make_kind_problem(value)
             if self.low is not None and not self.low <= value <= self.high:  # type: ignore[operator]
                 return Problem(f"is {value!r}; the manifest's labels go from {self.low} to {self.high}", CLASSES)
         return None
@@ -136,14 +137,14 @@ class _FeatureCheck:
     def _find_raw_problem(self, values: Value) -> Problem | None:
         """Return the problem of a feature in the encoding `raw`, which must be one bytes value of the shape's size; or None."""
         if len(values) != 1:
-            return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one")
+            return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape_text} are one")
         (value,) = values
         if not isinstance(value, bytes):
-            return self._describe_kind_problem(value)
+            return self._make_kind_problem(value)
         size = len(value)
         if size != self.unit and not self._is_allowed_multiple(size):
             return Problem(
-                f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape}"
+                f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape_text}"
             )
         return None
 
@@ -154,11 +155,12 @@ class _FeatureCheck:
         # If a fixed dimension is 0, the list is always empty.
         return count % self.unit == 0 if self.unit else count == 0
 
-    def _describe_kind_problem(self, value: bytes | int | float) -> Problem:
-        return Problem(f"is of kind {_KINDS[type(value)]}; the manifest says {self.feature.kind}")
+    def _make_kind_problem(self, value: bytes | int | float) -> Problem:
+        return Problem(f"is of kind {_KIND_BY_TYPE[type(value)]}; the manifest says {self.feature.kind}")
 
     @property
-    def _shape(self) -> str:
+    def _shape_text(self) -> str:
+        """The feature's shape for messages, with `any` for a dimension that varies."""
         return f"({', '.join('any' if size is None else str(size) for size in self.feature.shape)})"
 
 

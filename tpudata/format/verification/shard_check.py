@@ -23,6 +23,7 @@ from tpudata.storage import storage_for
 # Returns the problems of a decoded record, given the manifest and the record: each in words, or as a `Problem` that has a kind.
 ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str | Problem]]
 
+# Bytes that are read between two calls of `progress`, and at once for the checksum of a file.
 _PROGRESS_BYTES = 8_000_000
 
 

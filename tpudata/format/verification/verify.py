@@ -194,7 +194,9 @@ def _find_unlisted_files(folder: str, manifest: Manifest, shards: list[Shard]) -
     index_paths = {storage.join(folder, make_name(shard.name)) for shard in shards for make_name in make_names}
     index_paths.add(storage.join(folder, QUARANTINE_NAME))
     index_folder = storage.join(folder, INDEX_FOLDER)
-    for entry in storage.list(index_folder) if storage.stat(index_folder) is not None else ():
+    if storage.stat(index_folder) is None:
+        return
+    for entry in storage.list(index_folder):
         if entry.path not in index_paths and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 
