@@ -49,18 +49,18 @@ class ExampleDecoder:
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
         label = label_feature(manifest)
-        fed = [(short_name(feature), feature) for feature in fed_features(manifest, label)]
+        names_and_features = [(short_name(feature), feature) for feature in fed_features(manifest, label)]
         if label is not None:
-            fed.append((label.name, label))
-        counts = Counter(name for name, _ in fed)
-        shared_names = [name for name, count in counts.items() if count > 1]
+            names_and_features.append((label.name, label))
+        counts_by_name = Counter(name for name, _ in names_and_features)
+        shared_names = [name for name, count in counts_by_name.items() if count > 1]
         if shared_names and features is None:
-            full_names = ", ".join(feature.name for name, feature in fed if name == shared_names[0])
+            full_names = ", ".join(feature.name for name, feature in names_and_features if name == shared_names[0])
             raise FeatureError(
                 f"Feature {shared_names[0]!r}: several features would have this name ({full_names}). Choose by features=."
             )
         # Features that share a short name are requested by their full names.
-        fed_by_name = {name: feature for name, feature in fed if name not in shared_names}
+        fed_by_name = {name: feature for name, feature in names_and_features if name not in shared_names}
         self._features = fed_by_name if features is None else _look_up_features(manifest, fed_by_name, features)
         for name, feature in self._features.items():
             if feature.encoding == "image" and feature.shape[2] not in _MODES:
@@ -86,7 +86,7 @@ class ExampleDecoder:
         return {name: _decode(feature, example) for name, feature in self._features.items()}
 
 
-def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequence[str]) -> dict[str, Feature]:
+def _look_up_features(manifest: Manifest, fed_by_name: dict[str, Feature], names: Sequence[str]) -> dict[str, Feature]:
     """Return features by the requested names: short names of fed features, or names of features in the manifest.
 
     Raises:
@@ -95,7 +95,7 @@ def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequen
     features = {}
     for name in names:
         try:
-            features[name] = fed[name] if name in fed else manifest.feature(name)
+            features[name] = fed_by_name[name] if name in fed_by_name else manifest.feature(name)
         except DatasetError as error:
             raise FeatureError(f"features: {error}") from None
     return features

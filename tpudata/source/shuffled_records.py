@@ -25,7 +25,7 @@ from tpudata.source.shard_records import ShardRecords
 _MIN_CHUNKS = 32
 # Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The next late record
 # makes its window be read again, with a warning.
-_MAX_LATE = 64
+_MAX_LATE_RECORDS = 64
 _log = logging.getLogger("tpudata")
 
 
@@ -71,7 +71,7 @@ class ShuffledRecords:
         self._records = records
         self._decode = decode
         # Smaller chunks for a small window, which otherwise would hold too few to be mixed and read at the same time.
-        table = _cut_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
+        table = _make_chunk_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
         # Mean size of a chunk.
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
         self._order = ChunkOrder(
@@ -134,7 +134,7 @@ class ShuffledRecords:
 
     def _start(self) -> None:
         """Begin with no windows in memory, in a new object or in a forked process."""
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
         self._lock = threading.Lock()
         self._readers = Readers()
         # By lane, the windows in memory, in order: at most the window before the current one, the current one, and the next one.
@@ -145,7 +145,7 @@ class ShuffledRecords:
 
     def _read_record(self, position: int) -> Record:
         """Return the record of a position, from its window or read alone."""
-        if self._owner != os.getpid():
+        if self._owner_pid != os.getpid():
             # The threads, and perhaps the owner of the lock, are in the parent.
             self._start()
         key, index = self._order.locate(position)
@@ -154,13 +154,13 @@ class ShuffledRecords:
         if loading is None:
             return self._read_alone(key, index)
         try:
-            chunk = loading.chunks[int(loading.window.chunk_of[index])].result()
+            chunk = loading.chunks[int(loading.window.chunk_indices[index])].result()
         except BaseException:
             # Drop the lane's windows, so that the next call reads them again.
             with self._lock:
                 self._lanes.pop(key.lane, None)
             raise
-        record = chunk.get_record(int(loading.window.record_of[index]))
+        record = chunk.get_record(int(loading.window.record_indices[index]))
         with self._lock:
             # Drop the window after its last record.
             loading.remaining -= 1
@@ -174,7 +174,7 @@ class ShuffledRecords:
         # The first window, or a jump: the windows in memory are no longer read.
         if key not in lane:
             lane.clear()
-            lane[key] = self._load(key)
+            lane[key] = self._load_window(key)
         is_newest = key == next(reversed(lane))
         if is_newest:
             # Threads may still read the window before this one, but no earlier window.
@@ -182,13 +182,13 @@ class ShuffledRecords:
                 del lane[passed_key]
             next_key = self._order.find_following(key)
             if next_key:
-                lane[next_key] = self._load(next_key)
+                lane[next_key] = self._load_window(next_key)
         return lane[key]
 
     def _accept_late_record(self, key: WindowKey, index: int) -> bool:
         """Return whether to read a record alone because its window was dropped, and count it; the caller holds the lock.
 
-        After each `_MAX_LATE` late records it returns False, so that the window is read again; the first time it also warns.
+        After each `_MAX_LATE_RECORDS` late records it returns False, so that the window is read again; the first time, it warns.
         """
         lane = self._lanes.get(key.lane)
         # Only windows before the oldest in memory were dropped. A read of a dropped window's first record is a jump back, such as
@@ -196,7 +196,7 @@ class ShuffledRecords:
         if not lane or key >= next(iter(lane)) or index == 0:
             return False
         self._late_count += 1
-        if self._late_count % (_MAX_LATE + 1):
+        if self._late_count % (_MAX_LATE_RECORDS + 1):
             return True
         if not self._is_warned:
             self._is_warned = True
@@ -210,11 +210,12 @@ class ShuffledRecords:
     def _read_alone(self, key: WindowKey, index: int) -> Record:
         """Read a record of a window without the window's chunks."""
         window = self._order.make_window(key)
-        chunk = window.chunks[window.chunk_of[index]]
-        record = chunk.first + int(window.record_of[index])
-        return self._records.load(Chunk(chunk.shard_index, record, record + 1)).get_record(0)
+        chunk = window.chunks[window.chunk_indices[index]]
+        record_index = chunk.first + int(window.record_indices[index])
+        return self._records.load(Chunk(chunk.shard_index, record_index, record_index + 1)).get_record(0)
 
-    def _load(self, key: WindowKey) -> _LoadingWindow:
+    def _load_window(self, key: WindowKey) -> _LoadingWindow:
+        """Return a window after starting to read its chunks."""
         return _LoadingWindow(self._order.make_window(key), self._readers, self._records)
 
 
@@ -235,16 +236,16 @@ class _LoadingWindow:
     def __init__(self, window: Window, readers: Readers, records: ShardRecords) -> None:
         self.window = window
         self.chunks: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in window.chunks]
-        self.remaining = len(window.chunk_of)
+        self.remaining = len(window.chunk_indices)
 
 
 _Lane = dict[WindowKey, _LoadingWindow]
 
 
-def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
+def _make_chunk_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     """Cut all shards, without records in quarantine, into chunks of about `chunk_bytes` bytes of the file.
 
-    Indexes are not read for this, so the chunks of a run have about equal numbers of records, whatever their sizes.
+    Indexes are not read for this, so the chunks of a run have about equal record counts, whatever the sizes of the records.
     """
     # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1

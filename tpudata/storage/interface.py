@@ -126,7 +126,7 @@ class Storage(Protocol):
         """Remove a file; no error if it does not exist."""
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it equals `old`, by `new`; return whether that was done.
+        """Replace the content of a small file with `new` if it equals `old`; return whether that was done.
 
         None stands for no file. If several callers try at the same time, one succeeds, provided that all contents ever written
         differ. Several machines may succeed on a disk without hard links, or a store of fsspec without exclusive creation.

@@ -74,7 +74,8 @@ def check_dead(
     """
     if content is None:
         return
-    path, claim = claim_path(output), Claim.from_bytes(content)
+    path = claim_path(output)
+    claim = Claim.from_bytes(content)
     if claim is None:
         raise OutputError(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."

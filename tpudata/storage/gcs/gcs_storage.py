@@ -30,11 +30,12 @@ from tpudata.storage.objects.retries import RetryPolicy
 _OK, _NO_CONTENT, _PARTIAL = 200, 204, 206
 _CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/]+=*)")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-_PLAIN = (None, "", "identity")
+# Values of Content-Encoding for bytes that are not encoded.
+_PLAIN_ENCODINGS = (None, "", "identity")
 
 
 class GcsStorage(CheckedStorage):
-    """Google Cloud Storage; `Storage` describes the methods, and `credentials` the credentials.
+    """Google Cloud Storage; `Storage` describes the methods, and the module `credentials` the credentials.
 
     Transient failures are retried, and so is every answer without proof, see `CheckedStorage`, `answers` and `upload`.
 
@@ -124,7 +125,7 @@ class _GcsObjects:
             offset, length = span
             request_headers["Range"] = f"bytes={offset}-{offset + length - 1}"
         status, headers, data = self._transport.request("GET", url, request_headers)
-        if headers.get("Content-Encoding") not in _PLAIN:
+        if headers.get("Content-Encoding") not in _PLAIN_ENCODINGS:
             self._reject_encoded(path)
         crc32c = _read_checksum(headers)
         if status == _OK:
@@ -159,8 +160,9 @@ class _GcsObjects:
         """Yield a writer of an object: one resumable upload, or for a small object one request."""
         # Without `replace` the generation is 0, so an existing object is a conflict.
         with translate_errors("written", path):
-            existing = self.retries.run(lambda: self.describe(path)) if replace else None
-        with translate_errors("written", path), self._open_upload(path, existing.version if existing else 0) as writer:
+            description = self.retries.run(lambda: self.describe(path)) if replace else None
+        version = description.version if description else 0
+        with translate_errors("written", path), self._open_upload(path, version) as writer:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:

@@ -47,8 +47,9 @@ from tpudata.storage.objects.retries import Retries, RetryPolicy
 RETRY = "TPUDATA_GCS_RETRY"
 # Concurrent requests, each with a kept connection: 64 readers with at most two each.
 _CONNECTION_COUNT = 128
-_ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
-_ERRORS = {404: AbsentError, 412: ConflictError, 416: RangeError}
+# Status codes: the lowest one of an error, and some errors.
+_LOWEST_ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
+_ERROR_CLASS_BY_STATUS = {404: AbsentError, 412: ConflictError, 416: RangeError}
 # Most tokens that a request is sent with, one after the other: a token may expire in flight.
 _MAX_TOKENS = 3
 _PORTS = {"http": 80, "https": 443}
@@ -59,7 +60,7 @@ class Answer(NamedTuple):
 
     Attributes:
         status: status code.
-        headers: by name, in any case.
+        headers: values by name, whose case does not matter.
         data: the body as received, not decoded.
     """
 
@@ -81,15 +82,15 @@ class Transport:
     def __init__(self, policy: RetryPolicy | None = None) -> None:
         environment_policy = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
         # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
-        self._policy = functools.partial(_choose_policy, policy, environment_policy)
+        self._get_policy = functools.partial(_choose_policy, policy, environment_policy)
         self._opened_client: _Client | None = None
         self._lock = threading.Lock()
-        self.retries = Retries("Google Cloud Storage", self._policy, is_transient)
+        self.retries = Retries("Google Cloud Storage", self._get_policy, is_transient)
 
     @property
     def policy(self) -> RetryPolicy:
         """The current policy."""
-        return self._policy()
+        return self._get_policy()
 
     @property
     def pace(self) -> Pace:
@@ -123,12 +124,12 @@ class Transport:
         """
         client = self._client
         full_url = client.make_url(url)
-        with client.pace.request() as began:
+        with client.pace.request() as began_at:
             answer = client.send(method, full_url, headers or {}, data, self.policy.answer_within)
-            if answer.status >= _ERROR:
+            if answer.status >= _LOWEST_ERROR:
                 pause = _parse_retry_after(answer)
                 if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and pause is not None):
-                    client.pace.lower_limit(began, pause or 0.0)
+                    client.pace.lower_limit(began_at, pause or 0.0)
                 raise _make_answer_error(answer)
         client.pace.raise_limit()
         return answer
@@ -195,8 +196,9 @@ class _Client:
         """Send a request over a kept connection, without retries and redirects."""
         # urllib3 logs URLs, and the id of an upload is as good as a password: see `HIDDEN_QUERY`.
         if "upload_id=" in url:
-            url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
-        # The body is read below, so that a connection that breaks is closed, and stays packed: callers check gzip's checksum.
+            headers[HIDDEN_QUERY] = f"?{parse_url(url).query}"
+            url = url.partition("?")[0]
+        # The body is read below, so that a connection that breaks is closed. It stays compressed: callers check gzip's checksum.
         response = self._pools.urlopen(
             method,
             url,
@@ -252,7 +254,7 @@ def _parse_retry_after(answer: Answer) -> float | None:
 
 def _make_answer_error(answer: Answer) -> AnswerError:
     """Return the error of an answer, with the message of its JSON or, if it is not the JSON of an error, its whole body."""
-    error_class = _ERRORS.get(answer.status, AnswerError)
+    error_class = _ERROR_CLASS_BY_STATUS.get(answer.status, AnswerError)
     try:
         data = gzip.decompress(answer.data) if answer.headers.get("Content-Encoding") == "gzip" else answer.data
         fields = json.loads(data)["error"]

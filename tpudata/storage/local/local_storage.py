@@ -105,7 +105,7 @@ class LocalStorage:
                 data = os.read(descriptor, size + 1)
                 if 0 < size == len(data):
                     return data
-                # The file is a special one of size 0, has changed, or has more bytes than one call returns.
+                # The file states the size 0, as those in /proc do, has changed, or has more bytes than one call returns.
                 return data + _read_rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
@@ -194,7 +194,7 @@ class LocalStorage:
             Path(path).unlink(missing_ok=True)
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file by `new` if it equals `old`, and return whether that was done; None means no file."""
+        """Replace the content of a small file with `new` if it equals `old`; return whether that was done. None means no file."""
         target = Path(path)
         with translate_errors(WRITTEN, path):
             if new is not None:
@@ -254,7 +254,7 @@ def _open(path: str) -> int:
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
-    """Replace the content of a file by `new` if it equals `old`, and return whether that was done; None means no file.
+    """Replace the content of a file with `new` if it equals `old`; return whether that was done. None means no file.
 
     The caller holds the lock of the file's folder.
     """
@@ -323,6 +323,7 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     try:
+        # With this flag, the call fails instead of waiting for the disk.
         return os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
     except OSError:
         return False
@@ -330,7 +331,8 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 
 def _read_rest(descriptor: int, length: int) -> bytes:
     """Return the next bytes of an open file, `length` at most."""
-    parts, remaining = [], length
+    parts = []
+    remaining = length
     while remaining > 0 and (part := os.read(descriptor, min(remaining, _BUFFER_BYTES))):
         parts.append(part)
         remaining -= len(part)
