@@ -17,7 +17,7 @@ HEADER_END = DEPTH_AT + 2
 GREY, PALETTE = 0, 3
 # Bits of the PNG, by dtype.
 MAP_BITS = {"uint8": 8, "uint16": 16}
-_COLOURS = {GREY: "grey", 2: "colour", PALETTE: "palette", 4: "grey with alpha", 6: "colour with alpha"}
+_COLOUR_BY_TYPE = {GREY: "grey", 2: "colour", PALETTE: "palette", 4: "grey with alpha", 6: "colour with alpha"}
 
 
 def png_kind(data: bytes) -> tuple[int, int] | None:
@@ -36,5 +36,7 @@ def find_label_map_problem(data: bytes, dtype: str) -> str:
     kind, bits = png_kind(data), MAP_BITS[dtype]
     if kind == (bits, GREY):
         return ""
-    description = "no PNG" if kind is None else f"a PNG of {kind[0]} bits, {_COLOURS.get(kind[1], 'unknown colour')}"
+    description = (
+        "no PNG" if kind is None else f"a PNG of {kind[0]} bits, {_COLOUR_BY_TYPE.get(kind[1], 'unknown colour')}"
+    )
     return f"is {description}; a label map of {dtype} is a PNG of {bits} bits, grey"

@@ -78,7 +78,7 @@ def parse_prefix(shard: str) -> str:
     return shard.rsplit("-", 3)[0]
 
 
-def parse_place(shard: str) -> tuple[int, int]:
+def parse_number_and_count(shard: str) -> tuple[int, int]:
     """Return the number of a shard, from 0, and the planned number of shards: `(3, 12)` for `train-00003-of-00012.tfrecord`."""
     _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)

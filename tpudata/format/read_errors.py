@@ -39,9 +39,9 @@ _PLAIN_HINT = (
     " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
 )
 # Types of a feature's values by TensorFlow's name of their kind.
-_TYPES = {"string": bytes, "int64": int, "float": float}
+_VALUE_TYPE_BY_KIND = {"string": bytes, "int64": int, "float": float}
 # Numbers of the operating system's errors by their message, which is all that TensorFlow passes on.
-_ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+_ERROR_NUMBER_BY_MESSAGE = {os.strerror(number): number for number in errno.errorcode}
 
 
 class _OddFeature(NamedTuple):
@@ -133,7 +133,7 @@ def _find_odd_feature(message: str) -> _OddFeature | None:
         return _OddFeature(match[1], "is not in the record", lambda values: not values)
     match = patterns.OTHER_KIND.search(message)
     if match is not None:
-        value_type = _TYPES[match["type"]]
+        value_type = _VALUE_TYPE_BY_KIND[match["type"]]
         return _OddFeature(
             match["name"],
             "has values of another kind",
@@ -185,8 +185,8 @@ def find_file_error(message: str) -> TpudataError | None:
     file_match = patterns.UNREADABLE_FILE.search(message)
     if file_match is not None:
         path, reason = file_match["path"], file_match["reason"].strip()
-        if reason in _ERROR_NUMBERS:
-            return make_storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
+        if reason in _ERROR_NUMBER_BY_MESSAGE:
+            return make_storage_error("read", path, OSError(_ERROR_NUMBER_BY_MESSAGE[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it exists and may be read.")
     damage = _find_damage_reason(message, split)
     if damage is None:
@@ -204,10 +204,12 @@ def _find_damaged_record_error(paths: Sequence[str], split: str, offset: int) ->
         split: name of the split; empty for files without a manifest.
         offset: byte of the record's data in its file, or of its header if that is damaged.
     """
-    for start in (offset, offset - HEADER_BYTES):
-        damaged_path = _find_damaged_shard(paths[0], split, start) if split else _find_damaged_file(paths, start)
+    for record_offset in (offset, offset - HEADER_BYTES):
+        damaged_path = (
+            _find_damaged_shard(paths[0], split, record_offset) if split else _find_damaged_file(paths, record_offset)
+        )
         if damaged_path is not None:
-            return CorruptionError(damaged_path, start, f"the record is damaged or cut. {_choose_fix(split)}")
+            return CorruptionError(damaged_path, record_offset, f"the record is damaged or cut. {_choose_fix(split)}")
     origin = _name_origin(paths, split)
     if split:
         return TpudataError(

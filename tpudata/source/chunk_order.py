@@ -95,13 +95,13 @@ class _Part(NamedTuple):
         """Return the index in `order` of the first chunk of a window; `stop` for the number after the last window."""
         return self.first + (self.stop - self.first) * window // self.window_count
 
-    def clip_chunk_start(self, chunk_index: int) -> int:
+    def clip_chunk_begin(self, chunk_index: int) -> int:
         """Return the position in the line at which the chunk `order[chunk_index]` begins, clipped to the part.
 
         If `chunk_index` is the part's `stop`, this is the part's end.
         """
-        chunk_start = int(self.ends[chunk_index - 1]) if chunk_index else 0
-        return min(max(chunk_start, self.begin), self.end)
+        chunk_begin = int(self.ends[chunk_index - 1]) if chunk_index else 0
+        return min(max(chunk_begin, self.begin), self.end)
 
 
 class ChunkOrder:
@@ -157,20 +157,20 @@ class ChunkOrder:
         records_before = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_record_count)
         line_position = part.begin + records_before
         window = part.find_window(line_position)
-        return WindowKey(epoch, lane, window), line_position - part.clip_chunk_start(part.find_first_chunk(window))
+        return WindowKey(epoch, lane, window), line_position - part.clip_chunk_begin(part.find_first_chunk(window))
 
     def make_window(self, key: WindowKey) -> Window:
         """Return the chunks of a window, and its records in a random order."""
         part = self._get_part(key.epoch, key.lane)
         first, stop = part.find_first_chunk(key.window), part.find_first_chunk(key.window + 1)
         # Positions in the line at which the chunks begin, and at which the last one ends.
-        bounds = np.array([part.clip_chunk_start(chunk_index) for chunk_index in range(first, stop + 1)])
+        bounds = np.array([part.clip_chunk_begin(chunk_index) for chunk_index in range(first, stop + 1)])
         chunks = []
         for chunk_index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist()), first):
             table_row = int(part.order[chunk_index])
-            line_start = int(part.ends[chunk_index]) - int(self._table.counts[table_row])
+            line_begin = int(part.ends[chunk_index]) - int(self._table.counts[table_row])
             # From a position in the line to the index of its record in the shard.
-            shift = int(self._table.firsts[table_row]) - line_start
+            shift = int(self._table.firsts[table_row]) - line_begin
             chunks.append(Chunk(int(self._table.shards[table_row]), begin + shift, end + shift))
         # Every window of an epoch begins at another position, which selects its permutation; stream 0 permutes the chunks.
         count = int(bounds[-1] - bounds[0])
@@ -201,11 +201,11 @@ class ChunkOrder:
     def _make_part(self, epoch: int, lane: int) -> _Part:
         """Return a lane's part of an epoch, divided into windows."""
         order, ends = self._get_line(epoch)
-        epoch_start = epoch * self.epoch_record_count
-        epoch_end = epoch_start + self.epoch_record_count
+        epoch_begin = epoch * self.epoch_record_count
+        epoch_end = epoch_begin + self.epoch_record_count
         # Record counts of the lanes up to this one: their parts follow each other in the line.
         *counts_before, count = (
-            self._count_before(lane_index, epoch_end) - self._count_before(lane_index, epoch_start)
+            self._count_before(lane_index, epoch_end) - self._count_before(lane_index, epoch_begin)
             for lane_index in range(lane + 1)
         )
         begin = self._begin + sum(counts_before)

@@ -19,8 +19,8 @@ from tpudata.format.manifest.model_features import fed_features, label_feature, 
 
 Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
 # Pillow's modes by the number of channels, and Python's types by the kind of a feature.
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_TYPES = {"bytes": bytes, "int64": int, "float": float}
+_MODE_BY_CHANNEL_COUNT = {1: "L", 3: "RGB", 4: "RGBA"}
+_TYPE_BY_KIND = {"bytes": bytes, "int64": int, "float": float}
 # Features with paths of inputs, whose names of files need not be UTF-8.
 _PATH_FEATURES = ("image/filename", "key")
 
@@ -63,7 +63,7 @@ class ExampleDecoder:
         fed_by_name = {name: feature for name, feature in names_and_features if name not in shared_names}
         self._features = fed_by_name if features is None else _look_up_features(manifest, fed_by_name, features)
         for name, feature in self._features.items():
-            if feature.encoding == "image" and feature.shape[2] not in _MODES:
+            if feature.encoding == "image" and feature.shape[2] not in _MODE_BY_CHANNEL_COUNT:
                 raise FeatureError(
                     f"Feature {name!r}: {feature.shape[2]} channels (expected 1, 3 or 4). Omit it from features=."
                 )
@@ -111,7 +111,7 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
         raise FeatureError(
             f"Feature {feature.name!r} is missing. Check the record's writer, or convert the data again."
         )
-    if values and type(values[0]) is not _TYPES[feature.kind]:
+    if values and type(values[0]) is not _TYPE_BY_KIND[feature.kind]:
         raise FeatureError(
             f"Feature {feature.name!r} holds {type(values[0]).__name__} (expected {feature.kind}). Convert the data again."
         )
@@ -188,7 +188,7 @@ def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
     """
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
-    pixels = _decode_pixels(feature, data, _MODES[channels])
+    pixels = _decode_pixels(feature, data, _MODE_BY_CHANNEL_COUNT[channels])
     return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)
 
 

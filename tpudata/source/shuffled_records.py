@@ -89,7 +89,7 @@ class ShuffledRecords:
                 f"host_count={host_count}: the split has {count_text(len(records), 'record')}, none for host {host_index}. Pass"
                 " fewer hosts."
             )
-        self._start()
+        self._reset()
 
     def __len__(self) -> int:
         """Return the number of records of this host, in all epochs."""
@@ -132,7 +132,7 @@ class ShuffledRecords:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         """Begin with no windows in memory, in a new object or in a forked process."""
         self._owner_pid = os.getpid()
         self._lock = threading.Lock()
@@ -141,13 +141,13 @@ class ShuffledRecords:
         self._lanes: dict[int, _Lane] = {}
         # Number of late records, which were requested after their window was dropped, and whether a warning was logged.
         self._late_count = 0
-        self._is_warned = False
+        self._has_warned = False
 
     def _read_record(self, position: int) -> Record:
         """Return the record of a position, from its window or read alone."""
         if self._owner_pid != os.getpid():
             # The threads, and perhaps the owner of the lock, are in the parent.
-            self._start()
+            self._reset()
         key, index = self._order.locate(position)
         with self._lock:
             loading = None if self._accept_late_record(key, index) else self._open_window(key)
@@ -163,8 +163,8 @@ class ShuffledRecords:
         record = chunk.get_record(int(loading.window.record_indices[index]))
         with self._lock:
             # Drop the window after its last record.
-            loading.remaining -= 1
-            if not loading.remaining and key.lane in self._lanes:
+            loading.remaining_count -= 1
+            if not loading.remaining_count and key.lane in self._lanes:
                 self._lanes[key.lane].pop(key, None)
         return record
 
@@ -198,8 +198,8 @@ class ShuffledRecords:
         self._late_count += 1
         if self._late_count % (_MAX_LATE_RECORDS + 1):
             return True
-        if not self._is_warned:
-            self._is_warned = True
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "%r: windows are read again and again, since positions are not read in order. Read fewer of them at the same"
                 " time, or pass a larger window_bytes.",
@@ -230,13 +230,13 @@ class _LoadingWindow:
     Attributes:
         window: the window, whose chunks and order locate its records.
         chunks: records of the window's chunks, as they arrive.
-        remaining: number of records that have not been taken.
+        remaining_count: number of records that have not been taken.
     """
 
     def __init__(self, window: Window, readers: Readers, records: ShardRecords) -> None:
         self.window = window
         self.chunks: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in window.chunks]
-        self.remaining = len(window.chunk_indices)
+        self.remaining_count = len(window.chunk_indices)
 
 
 _Lane = dict[WindowKey, _LoadingWindow]

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 from tpudata.errors import StorageError
 
 
-def not_a_file_error(path: str) -> StorageError:
+def make_not_a_file_error(path: str) -> StorageError:
     """Return the error for the path of a pipe, a socket or a device: reading it could block or never end."""
     return StorageError(f"{path}: neither a file nor a folder. Move it away, or pass another path.")
 
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     def checked(self) -> Entry:
         """Return the entry; StorageError for a pipe, a socket or a device, whose reading could block or never end."""
         if self.is_special:
-            raise not_a_file_error(self.path)
+            raise make_not_a_file_error(self.path)
         return self
 
 

@@ -62,13 +62,15 @@ def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_check
     """
     first_begin, _ = index.file_range(first)
     _, last_end = index.file_range(stop - 1)
-    packed = storage_for(path).read_range(path, first_begin, last_end - first_begin, is_checked=is_checked)
+    compressed_data = storage_for(path).read_range(path, first_begin, last_end - first_begin, is_checked=is_checked)
     blocks = []
     for block_index in range(first, stop):
-        packed_begin, packed_end = index.file_range(block_index)
+        file_begin, file_end = index.file_range(block_index)
         begin, end = index.block_range(block_index)
         try:
-            blocks.append(unpack_blocks(packed[packed_begin - first_begin : packed_end - first_begin], end - begin))
+            blocks.append(
+                unpack_blocks(compressed_data[file_begin - first_begin : file_end - first_begin], end - begin)
+            )
         except ValueError as error:
             reason = f"the block of the record does not unpack: {error}{UNPACKED}"
             raise CorruptionError(path, begin, reason) from None

@@ -126,7 +126,7 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
             yield from _unpack_records(path, file)
 
 
-def _unpack_records(path: str, packed_file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _unpack_records(path: str, compressed_file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset before compression, data) of the records of an open file that is compressed with gzip.
 
     Raises:
@@ -134,7 +134,7 @@ def _unpack_records(path: str, packed_file: BinaryIO) -> Iterator[tuple[int, byt
     """
     next_offset = 0
     try:
-        with gzip.GzipFile(fileobj=packed_file, mode="rb") as file:
+        with gzip.GzipFile(fileobj=compressed_file, mode="rb") as file:
             for offset, data in _read_open_records(path, file, size=None):
                 next_offset = offset + len(data) + FRAME_BYTES
                 yield offset, data

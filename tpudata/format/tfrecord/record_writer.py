@@ -142,9 +142,9 @@ class RecordWriter:
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
         # The first batch is empty, for a file without records.
         batches = [np.zeros(0, np.uint32)]
-        for start in range(0, len(self._sizes), step):
-            sizes = np.array(self._sizes[start : start + step], np.int64)
-            crcs = np.array(self._crcs[start : start + step], np.uint32)
+        for first in range(0, len(self._sizes), step):
+            sizes = np.array(self._sizes[first : first + step], np.int64)
+            crcs = np.array(self._crcs[first : first + step], np.uint32)
             batches.append(_compute_block_crcs(sizes, crcs, self._block_records))
         return np.concatenate(batches)
 

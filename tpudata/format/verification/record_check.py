@@ -85,15 +85,15 @@ class _FeatureCheck:
     Attributes:
         feature: the feature in the manifest.
         type: type of every value.
-        unit: number of values (of bytes for raw values) in the fixed dimensions of the shape.
-        allows_multiples: whether any multiple of `unit` is allowed, because a dimension varies.
+        fixed_size: number of values (of bytes for raw values) in the fixed dimensions of the shape.
+        allows_multiples: whether any multiple of `fixed_size` is allowed, because a dimension varies.
         low: smallest allowed label; None if the feature has no classes, or holds bytes.
         high: largest allowed label; None if the feature has no classes, or holds bytes.
     """
 
     feature: Feature
     type: type
-    unit: int
+    fixed_size: int
     allows_multiples: bool
     low: int | None
     high: int | None
@@ -108,24 +108,23 @@ class _FeatureCheck:
         """Return the rule for a feature; for some labels, only the manifest has the number of classes."""
         # An image file is one bytes value, whatever the shape of its pixels.
         shape = () if feature.is_image_file else feature.shape
-        unit = math.prod(size for size in shape if size is not None)
+        fixed_size = math.prod(size for size in shape if size is not None)
         if feature.encoding == "raw":
-            unit *= np.dtype(feature.dtype).itemsize
+            fixed_size *= np.dtype(feature.dtype).itemsize
         num_classes, offset = feature.num_classes, feature.label_offset
         if num_classes is None and feature.kind == "int64" and _uses_manifest_classes(manifest, feature):
             num_classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
         # A schema may give text a number of classes; only numbers have a range.
         is_text = feature.kind == "bytes"
         low, high = (None, None) if num_classes is None or is_text else (offset, offset + num_classes - 1)
-        return cls(feature, _TYPE_BY_KIND[feature.kind], unit, allows_multiples=None in shape, low=low, high=high)
+        return cls(feature, _TYPE_BY_KIND[feature.kind], fixed_size, allows_multiples=None in shape, low=low, high=high)
 
     def find_problem(self, values: Value) -> Problem | None:
         """Return the problem of the feature's values in a record, or None; its reason continues the words "feature NAME"."""
         if self.feature.encoding == "raw":
             return self._find_raw_problem(values)
         count = len(values)
-        # `unit` is the product of the sizes that are fixed.
-        if count != self.unit and not self._is_allowed_multiple(count):
+        if count != self.fixed_size and not self._is_allowed_multiple(count):
             return Problem(f"has {count} values, which do not match the manifest's shape {self._shape_text}")
         for value in values:
             if type(value) is not self.type:
@@ -142,18 +141,18 @@ class _FeatureCheck:
         if not isinstance(value, bytes):
             return self._make_kind_problem(value)
         size = len(value)
-        if size != self.unit and not self._is_allowed_multiple(size):
+        if size != self.fixed_size and not self._is_allowed_multiple(size):
             return Problem(
                 f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape_text}"
             )
         return None
 
     def _is_allowed_multiple(self, count: int) -> bool:
-        """Return whether a dimension that varies allows this number of values, or of bytes for raw values: a multiple of `unit`."""
+        """Return whether a varying dimension allows this number of values (bytes for raw values): a multiple of `fixed_size`."""
         if not self.allows_multiples:
             return False
         # If a fixed dimension is 0, the list is always empty.
-        return count % self.unit == 0 if self.unit else count == 0
+        return count % self.fixed_size == 0 if self.fixed_size else count == 0
 
     def _make_kind_problem(self, value: bytes | int | float) -> Problem:
         return Problem(f"is of kind {_KIND_BY_TYPE[type(value)]}; the manifest says {self.feature.kind}")

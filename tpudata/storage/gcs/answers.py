@@ -108,12 +108,12 @@ def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tu
         raise
     if answer.status != _OK:
         raise UnprovenError(f"an answer {answer.status} to a request for JSON")
-    is_packed = answer.headers.get("Content-Encoding") == "gzip"
+    is_compressed = answer.headers.get("Content-Encoding") == "gzip"
     try:
-        data = gzip.decompress(answer.data) if is_packed else answer.data
+        data = gzip.decompress(answer.data) if is_compressed else answer.data
     except (OSError, EOFError, zlib.error) as error:
         raise UnprovenError(f"an answer that does not unpack ({error})") from None
-    return parse(data), is_packed
+    return parse(data), is_compressed
 
 
 def _parse_json(data: bytes, kind: str) -> dict[str, Any]:

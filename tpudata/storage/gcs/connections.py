@@ -20,7 +20,7 @@ from tpudata.storage.limits import MAX_READ_THREADS
 HIDDEN_QUERY = "X-Tpudata-Query"
 
 
-def new_pools(server: str) -> urllib3.PoolManager:
+def open_pools(server: str) -> urllib3.PoolManager:
     """Return the connections to a server, with the proxy and the certificates that the environment names now.
 
     Raises:
@@ -50,7 +50,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
     if not proxy:
         pools = urllib3.PoolManager(**options)
     elif proxy.startswith("socks"):
-        pools = _new_socks_pools(proxy, options)
+        pools = _open_socks_pools(proxy, options)
     else:
         proxy = proxy if "://" in proxy else f"http://{proxy}"
         user_and_password = parse_url(proxy).auth
@@ -62,7 +62,7 @@ def new_pools(server: str) -> urllib3.PoolManager:
     return pools
 
 
-def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
+def _open_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
     """Return the connections through a SOCKS proxy; StorageUnavailableError without the package that it needs."""
     try:
         from urllib3.contrib.socks import SOCKSProxyManager

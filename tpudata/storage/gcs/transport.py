@@ -30,7 +30,7 @@ from urllib.parse import parse_qs, urlencode
 from google.auth.transport.requests import Request
 from urllib3.util import Timeout, parse_url
 
-from tpudata.storage.gcs.connections import HIDDEN_QUERY, new_pools
+from tpudata.storage.gcs.connections import HIDDEN_QUERY, open_pools
 from tpudata.storage.gcs.credentials import EMULATOR, find_billing_project, find_credentials
 from tpudata.storage.gcs.errors import is_transient
 from tpudata.storage.gcs.pace import Pace
@@ -52,7 +52,7 @@ _LOWEST_ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
 _ERROR_CLASS_BY_STATUS = {404: AbsentError, 412: ConflictError, 416: RangeError}
 # Most tokens that a request is sent with, one after the other: a token may expire in flight.
 _MAX_TOKENS = 3
-_PORTS = {"http": 80, "https": 443}
+_PORT_BY_SCHEME = {"http": 80, "https": 443}
 
 
 class Answer(NamedTuple):
@@ -148,7 +148,7 @@ class _Client:
         domain = getattr(self._credentials, "universe_domain", "googleapis.com")
         server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
         self._server = (server if "://" in server else f"http://{server}").rstrip("/")
-        self._pools = new_pools(self._server)
+        self._pools = open_pools(self._server)
         self._project = find_billing_project()
         # Tokens come from another server, perhaps through another proxy, so a separate session requests them.
         self._token_transport = Request()
@@ -220,7 +220,7 @@ class _Client:
 def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
     """Return scheme, host and port of an address."""
     parts = parse_url(address)
-    return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
+    return parts.scheme, parts.host, parts.port or _PORT_BY_SCHEME.get(parts.scheme or "")
 
 
 def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tpudata.errors import StorageError
-from tpudata.storage.interface import Entry, not_a_file_error
+from tpudata.storage.interface import Entry, make_not_a_file_error
 from tpudata.storage.local.errors import WRITTEN, make_storage_error, translate_errors
 from tpudata.storage.local.listing import RANGE_NAMES, cut_names, list_names
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
@@ -97,7 +97,7 @@ class LocalStorage:
         """Return a whole file."""
         # As few system calls as possible: for a file of 100 kB, Python's file objects cost a fifth more.
         try:
-            descriptor = _open(path)
+            descriptor = _open_descriptor(path)
             try:
                 if size is None:
                     size = os.fstat(descriptor).st_size
@@ -116,7 +116,7 @@ class LocalStorage:
         """Return `length` bytes from `offset`; fewer only at the end of the file."""
         del is_checked  # Disks have checksums.
         try:
-            descriptor = _open(path)
+            descriptor = _open_descriptor(path)
             try:
                 data = os.pread(descriptor, length, offset)
                 if len(data) < length:
@@ -134,7 +134,7 @@ class LocalStorage:
         if not hasattr(os, "posix_fadvise"):
             return
         with contextlib.suppress(OSError, StorageError):
-            descriptor = _open(path)
+            descriptor = _open_descriptor(path)
             try:
                 # The byte in the middle stands for the range.
                 if not _is_in_memory(descriptor, offset + length // 2):
@@ -152,27 +152,27 @@ class LocalStorage:
         """Write to a temporary file next to `path`, and rename it when the context ends without an error."""
         del replace  # Renaming replaces an existing file.
         target = Path(path)
-        temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
+        temporary_path = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
         with translate_errors(WRITTEN, path):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 buffer = self._buffers.pop()
             except IndexError:
                 buffer = new_buffer()
-            file = UncachedFile(temporary, buffer)
+            file = UncachedFile(temporary_path, buffer)
         try:
             with translate_errors(WRITTEN, path):
                 yield cast(BinaryIO, file)
                 file.flush()
                 os.fsync(file.fileno())
                 file.close()
-                temporary.replace(target)
+                temporary_path.replace(target)
         except BaseException:
             # Raise the reason of the failed write, not of the failed cleanup.
             with contextlib.suppress(OSError):
                 file.discard()
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                temporary_path.unlink()
             raise
         finally:
             self._buffers.append(buffer)
@@ -215,7 +215,7 @@ class _ReadFile(io.FileIO):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, "rb", opener=lambda path, _: _open(path))
+        super().__init__(path, "rb", opener=lambda path, _: _open_descriptor(path))
         self._path = path
 
     def readinto(self, buffer: WriteableBuffer) -> int:
@@ -229,7 +229,7 @@ class _ReadFile(io.FileIO):
             return super().readall()
 
 
-def _open(path: str) -> int:
+def _open_descriptor(path: str) -> int:
     """Return the descriptor of a file for reading.
 
     Raises:
@@ -241,7 +241,7 @@ def _open(path: str) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise not_a_file_error(path) from None
+            raise make_not_a_file_error(path) from None
         if error.errno != errno.EWOULDBLOCK:
             raise
         # Another process, such as a file server, has a lease on the file: a blocking open waits until it gives the lease up.
@@ -250,7 +250,7 @@ def _open(path: str) -> int:
     if stat_bits.S_ISREG(mode) or stat_bits.S_ISDIR(mode):
         return descriptor
     os.close(descriptor)
-    raise not_a_file_error(path)
+    raise make_not_a_file_error(path)
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
@@ -259,7 +259,7 @@ def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
     The caller holds the lock of the file's folder.
     """
     try:
-        descriptor = _open(str(target))
+        descriptor = _open_descriptor(str(target))
     except FileNotFoundError:
         current = None
     else:
@@ -270,21 +270,21 @@ def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
     if new is None:
         target.unlink(missing_ok=True)
         return True
-    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+    temporary_path = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary_path, "xb") as file:
             file.write(new)
             file.flush()
             os.fsync(file.fileno())
         if old is None:
-            return _link(temporary, target)
-        temporary.replace(target)
+            return _link(temporary_path, target)
+        temporary_path.replace(target)
         return True
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
 
 
-def _link(temporary: Path, target: Path) -> bool:
+def _link(temporary_path: Path, target: Path) -> bool:
     """Give a temporary file the name `target`; return whether that was done.
 
     With hard links, the file has this name besides its own. If the name exists already, returns False: of two machines that try
@@ -294,14 +294,14 @@ def _link(temporary: Path, target: Path) -> bool:
     `_swap` holds the lock of the folder.
     """
     try:
-        os.link(temporary, target)
+        os.link(temporary_path, target)
     except FileExistsError:
         return False
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         # The disk has no hard links.
-        temporary.replace(target)
+        temporary_path.replace(target)
     return True
 
 
