@@ -10,10 +10,10 @@ from __future__ import annotations
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # Name of the first chunk of a PNG, and its byte offset in the file.
 HEADER_NAME = b"IHDR"
-HEADER_NAME_AT = 12
+HEADER_NAME_OFFSET = 12
 # Byte offset of the bit depth; the next byte is the colour type, the last one that is read here.
-DEPTH_AT = 24
-HEADER_END = DEPTH_AT + 2
+DEPTH_OFFSET = 24
+HEADER_END = DEPTH_OFFSET + 2
 GREY, PALETTE = 0, 3
 # Bits of the PNG, by dtype.
 MAP_BITS = {"uint8": 8, "uint16": 16}
@@ -22,12 +22,14 @@ _COLOUR_BY_TYPE = {GREY: "grey", 2: "colour", PALETTE: "palette", 4: "grey with 
 
 def png_kind(data: bytes) -> tuple[int, int] | None:
     """Return a PNG's bits per sample and colour type (`GREY`, `PALETTE` or another number); None for other data."""
-    is_png = data.startswith(PNG_SIGNATURE) and data.startswith(HEADER_NAME, HEADER_NAME_AT)
-    return (data[DEPTH_AT], data[DEPTH_AT + 1]) if is_png and len(data) >= HEADER_END else None
+    is_png = data.startswith(PNG_SIGNATURE) and data.startswith(HEADER_NAME, HEADER_NAME_OFFSET)
+    return (data[DEPTH_OFFSET], data[DEPTH_OFFSET + 1]) if is_png and len(data) >= HEADER_END else None
 
 
 def find_label_map_problem(data: bytes, dtype: str) -> str:
-    """Return why readers would change the classes in a stored map, in words; empty if they keep them. Only the header counts.
+    """Return why readers would change the classes in a stored map, in words after "Feature NAME"; empty if they keep them.
+
+    Only the header is read.
 
     Args:
         data: the stored bytes.

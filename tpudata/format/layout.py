@@ -1,4 +1,4 @@
-"""Names and places of the files in a dataset's folder.
+"""Names of the files in a dataset's folder.
 
 DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfrecord.gz
 DIR/train-a001-00000-of-00003.tfrecord   the shards that the first append added, and so on
@@ -41,9 +41,9 @@ def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) 
     """Return the file name of a split's shard, such as `train-00000-of-00012.tfrecord`.
 
     Args:
-        split: name of the split.
+        split: name of the split; for the shards of an append, what `shard_prefix` returns.
         number: index of the shard, from 0.
-        count: number of shards of the split.
+        count: planned number of shards.
         suffix: `.tfrecord`, or `.tfrecord.gz` for a compressed shard.
     """
     return f"{split}-{number:05d}-of-{count:05d}{suffix}"

@@ -261,7 +261,7 @@ def _find_odd_record_error(message: str, feature: _OddFeature) -> FeatureError |
         compression = dataset.manifest.compression
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
     # By number of values, the file and offset of the first record whose feature has this number.
-    places_by_count: dict[int, tuple[str, int]] = {}
+    first_location_by_count: dict[int, tuple[str, int]] = {}
     deadline = time.monotonic() + _MAX_SEARCH_SECONDS
     for path in paths:
         for offset, record in read_records(path, compression):
@@ -270,10 +270,10 @@ def _find_odd_record_error(message: str, feature: _OddFeature) -> FeatureError |
             if feature.is_odd is not None:
                 is_found = feature.is_odd(values)
             elif values:
-                places_by_count.setdefault(len(values), (path, offset))
+                first_location_by_count.setdefault(len(values), (path, offset))
                 # Once two records differ, the one with more values has the fault.
-                is_found = len(places_by_count) > 1
-                odd_path, odd_offset = places_by_count[max(places_by_count)]
+                is_found = len(first_location_by_count) > 1
+                odd_path, odd_offset = first_location_by_count[max(first_location_by_count)]
             else:
                 is_found = False
             if is_found:

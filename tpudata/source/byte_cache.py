@@ -26,7 +26,7 @@ class ByteCache(Generic[K, V]):
         self._reset()
 
     def get(self, key: K, make: Callable[[], V], count_bytes: Callable[[V], int]) -> V:
-        """Return the value of a key, made by `make` if it is not cached. Two threads may both make it.
+        """Return the value of a key; `make` makes it if it is not cached. Two threads may both make it.
 
         Args:
             key: identity of the value: a later call with an equal key gets the cached value.

@@ -1,8 +1,8 @@
 """Order of a shuffled reading: chunks are permuted over the split, and records within windows of chunks.
 
-The records of an epoch form a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, and its
-worker processes take parts of that, the lanes. Windows of neighbouring chunks of a lane are permuted. So a host, and each of its
-workers, reads its own chunks, window after window, and the records of a window in random order.
+The records of an epoch form a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, which its
+worker processes divide into lanes. Windows of neighbouring chunks of a lane are permuted. So a host, and each of its workers,
+reads its own chunks, window after window, and the records of a window in random order.
 """
 
 from __future__ import annotations

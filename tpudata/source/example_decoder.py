@@ -135,10 +135,10 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
 
 
 def _decode_text(feature: Feature, data: bytes) -> str:
-    """Return the text of a value, in paths with surrogates for bytes that are not UTF-8, as `os.fsdecode` has them.
+    """Return the text of a value; in a path, bytes that are not UTF-8 become surrogates, as in `os.fsdecode`.
 
     Raises:
-        CorruptionError: other text is not UTF-8; the caller adds the file and the offset.
+        CorruptionError: text that is not a path is not UTF-8; the caller adds the file and the offset.
     """
     try:
         return data.decode(errors="surrogateescape" if feature.name in _PATH_FEATURES else "strict")

@@ -127,6 +127,7 @@ class ShuffledRecords:
         return f"ShuffledRecords(records={len(self._records)}, {options})"
 
     def __getstate__(self) -> dict[str, Any]:
+        # Windows and threads are not pickled: a worker process makes its own.
         return {"records": self._records, "decode": self._decode, **self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -150,7 +151,8 @@ class ShuffledRecords:
             self._reset()
         key, index = self._order.locate(position)
         with self._lock:
-            loading = None if self._accept_late_record(key, index) else self._open_window(key)
+            is_read_alone = self._accept_late_record(key, index)
+            loading = None if is_read_alone else self._open_window(key)
         if loading is None:
             return self._read_alone(key, index)
         try:

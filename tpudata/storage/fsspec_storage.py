@@ -191,7 +191,8 @@ class _FsspecObjects:
             filesystem.makedirs(folder, exist_ok=True)
             can_discard = self._scheme in _DISCARDABLE_SCHEMES
             written_path = store_path if can_discard else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-            file = filesystem.open(written_path, "wb", **({"autocommit": False} if can_discard else {}))
+            options = {"autocommit": False} if can_discard else {}
+            file = filesystem.open(written_path, "wb", **options)
         try:
             with _translate_errors("written", path, error_class=OSError):
                 yield file

@@ -284,7 +284,8 @@ def _check_shards(manifest: Manifest) -> None:
                 f"Shard {shard.name}: too many records for its size (got {count_text(shard.records, 'record')} in {shard.bytes}"
                 f" bytes, expected at most {max_records}). {RESTORE}"
             )
-        prefix, (_, count) = parse_prefix(shard.name), parse_number_and_count(shard.name)
+        prefix = parse_prefix(shard.name)
+        _, count = parse_number_and_count(shard.name)
         # All names of a prefix have one count, except in a damaged manifest.
         planned_count_by_prefix[prefix] = max(planned_count_by_prefix.get(prefix, 0), count)
     planned_count = sum(planned_count_by_prefix.values())

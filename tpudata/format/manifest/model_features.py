@@ -23,8 +23,10 @@ FED_BY_LAYOUT = {
         *("targets", "targets_segment_ids", "targets_positions"),
     ),
 }
-# The two sides of pairs, in layouts text and tokens, and chats in layout text.
-_SIDES, _CHAT = ("inputs", "targets"), ("messages",)
+# The two sides of pairs, in layouts text and tokens.
+_SIDES = ("inputs", "targets")
+# Chats, in layout text.
+_CHAT = ("messages",)
 LABELS = ("image/class/label", "label")
 # Suffix of the ids of each text field in layout tokens, if there are several.
 _IDS_SUFFIX = "_ids"
@@ -52,7 +54,7 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
         return usual_features + loss_weights
     if usual_features or layout not in ("text", "tokens"):
         return usual_features
-    # The features of pairs, chats and fields of rows are not called as in FED_BY_LAYOUT.
+    # The features of pairs, chats and fields of rows have other names than in FED_BY_LAYOUT.
     names = _list_text_names(manifest)
     if layout == "text":
         return [feature for feature in candidates if feature.name in names]

@@ -94,10 +94,10 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
     """
     # The usual table-driven algorithm, a byte at a time: the first table multiplies the state's lowest byte by x^8. The state is
     # inverted at the start and at the end.
-    step = _make_tables(_X8)[0]
+    byte_table = _make_tables(_X8)[0]
     state: npt.NDArray[np.uint32] = ~crcs
     for column in data.T:
-        state = step[(state ^ column) & 0xFF] ^ (state >> 8)
+        state = byte_table[(state ^ column) & 0xFF] ^ (state >> 8)
     return ~state
 
 

@@ -94,12 +94,12 @@ def scan_frames(
     return offset
 
 
-def _walk_headers(data: bytes, offset: int, file: Entry, offsets: array[int]) -> int:
+def _walk_headers(data: bytes, piece_offset: int, file: Entry, offsets: array[int]) -> int:
     """Append the offsets of the records whose headers are in a piece of a file; return the offset of the last record's end.
 
     Args:
         data: the piece.
-        offset: offset of the piece in the file.
+        piece_offset: offset of the piece in the file.
         file: the whole file, as it was listed.
         offsets: is extended with the offsets in the file.
 
@@ -110,7 +110,7 @@ def _walk_headers(data: bytes, offset: int, file: Entry, offsets: array[int]) ->
     while position + HEADER_BYTES <= len(data):
         header = data[position : position + HEADER_BYTES]
         length = unpack_header(header)
-        record_offset = offset + position
+        record_offset = piece_offset + position
         if length is None:
             if record_offset == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
@@ -132,7 +132,7 @@ def _walk_headers(data: bytes, offset: int, file: Entry, offsets: array[int]) ->
             count += _count_equal_records(data, position + size, size, header)
         offsets.extend(range(record_offset, record_offset + size * count, size))
         position += size * count
-    return offset + position
+    return piece_offset + position
 
 
 def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -> int:

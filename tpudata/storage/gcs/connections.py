@@ -33,7 +33,10 @@ def open_pools(server: str) -> urllib3.PoolManager:
     certificates_path = DEFAULT_CA_BUNDLE_PATH if settings["verify"] is True else settings["verify"]
     context = create_urllib3_context()
     try:
-        context.load_verify_locations(**{"capath" if Path(certificates_path).is_dir() else "cafile": certificates_path})
+        if Path(certificates_path).is_dir():
+            context.load_verify_locations(capath=certificates_path)
+        else:
+            context.load_verify_locations(cafile=certificates_path)
     except OSError as error:
         raise StorageUnavailableError(
             f"{certificates_path}: no certificates of authorities ({error}). Correct or unset REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE."

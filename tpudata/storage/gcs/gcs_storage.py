@@ -184,7 +184,8 @@ class _GcsObjects:
     @contextlib.contextmanager
     def _open_upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
         """Yield a writer that replaces `version` of an object, 0 for a new one; finish the upload, or abandon it after an error."""
-        writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
+        bucket, name = split_object(path)
+        writer = ObjectWriter(self._transport, bucket, name, generation=version, part_bytes=self._part_bytes)
         try:
             yield writer
             writer.finish()

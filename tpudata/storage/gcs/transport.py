@@ -99,7 +99,7 @@ class Transport:
 
     @property
     def _client(self) -> _Client:
-        """The client, which the first request opens."""
+        """The client, opened at the first use."""
         with self._lock:
             if self._opened_client is None:
                 self._opened_client = _Client()

@@ -103,7 +103,7 @@ class LocalStorage:
                     size = os.fstat(descriptor).st_size
                 # One byte more than expected: if it is missing, the call has reached the end.
                 data = os.read(descriptor, size + 1)
-                if 0 < size == len(data):
+                if size > 0 and len(data) == size:
                     return data
                 # The file states the size 0, as those in /proc do, has changed, or has more bytes than one call returns.
                 return data + _read_rest(descriptor, sys.maxsize)
