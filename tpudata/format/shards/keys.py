@@ -113,7 +113,7 @@ class ShardKeys:
 
 
 def _are_valid(entries: Entries) -> bool:
-    """Return whether entries ascend, and the last byte of each says that it has a record or was rejected."""
+    """Return whether entries ascend, and the last byte of each is valid: 0 for a record, 1 for a rejected input."""
     # Each entry as two big-endian integers, which numpy compares faster than strings; its last byte is the lowest of the second.
     halves = entries.view(">u8").reshape(-1, 2)
     key_hashes, second_halves = halves[:, 0], halves[:, 1]

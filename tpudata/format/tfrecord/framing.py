@@ -177,10 +177,10 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
 
 def _read_in_pieces(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
     """Yield the next `length` bytes of a file, or fewer at its end: a damaged length must not allocate memory."""
-    remaining = length
-    while remaining > 0 and (part := file.read(min(remaining, _READ_BYTES))):
+    remaining_bytes = length
+    while remaining_bytes > 0 and (part := file.read(min(remaining_bytes, _READ_BYTES))):
         yield part
-        remaining -= len(part)
+        remaining_bytes -= len(part)
 
 
 def _mask(crc: int) -> int:

@@ -131,8 +131,8 @@ def _find_tfds_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(
                 path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
             )
-        elif (stored := storage.read(path)) != content:
-            yield Defect(path, _find_first_difference(stored, content), "differs from the manifest")
+        elif (stored_content := storage.read(path)) != content:
+            yield Defect(path, _find_first_difference(stored_content, content), "differs from the manifest")
 
 
 def _find_label_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:

@@ -10,8 +10,9 @@ They are sent by urllib3, with tokens of google-auth, not by google-cloud-storag
   times with a session as `_http` that keeps its connections. A `requests` session that keeps its connections takes 1.7 times
   without any check. Measured in turn in one process by HTTP, least of 20 rounds.
 
-`credentials` says whose credentials are used and which project pays. TPUDATA_GCS_RETRY sets how failing requests are retried, see
-`RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the token.
+The module `credentials` selects the credentials and the project that pays. TPUDATA_GCS_RETRY sets how failing requests are
+retried, see `RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the
+token.
 """
 
 from __future__ import annotations

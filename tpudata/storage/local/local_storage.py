@@ -332,10 +332,10 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 def _read_rest(descriptor: int, length: int) -> bytes:
     """Return the next bytes of an open file, `length` at most."""
     parts = []
-    remaining = length
-    while remaining > 0 and (part := os.read(descriptor, min(remaining, _BUFFER_BYTES))):
+    remaining_bytes = length
+    while remaining_bytes > 0 and (part := os.read(descriptor, min(remaining_bytes, _BUFFER_BYTES))):
         parts.append(part)
-        remaining -= len(part)
+        remaining_bytes -= len(part)
     return b"".join(parts)
 
 

@@ -167,6 +167,7 @@ class CheckedStorage:
             return self._get_part(path, offset, length, version)
 
         def read_and_compare() -> bytes:
+            """Return the range, proven by a checksum, by a second read, or by the caller."""
             if offset == 0 or is_checked:
                 # A part from 0 may be the whole object, which has a checksum.
                 data, is_proven = read_once()
