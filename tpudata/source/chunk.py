@@ -91,7 +91,7 @@ class LoadedChunk:
         return Record(data, self._path, offset)
 
     def _locate_frame(self, number: int) -> tuple[int, int]:
-        """Return the start and the end in the data of a record with its header and footer."""
+        """Return the offsets in the data at which a record, with its header and footer, begins and ends."""
         return self._offsets[number] - self._begin, self._offsets[number + 1] - self._begin
 
     def _has_indexed_lengths(self) -> bool:

@@ -26,14 +26,14 @@ class ChunkTable:
     """Chunks of a split.
 
     Attributes:
-        shards: index of each chunk's shard, int64 [chunks].
-        firsts: index of each chunk's first record in the shard, int64 [chunks].
-        counts: number of each chunk's records, int64 [chunks].
+        shard_indices: index of each chunk's shard, int64 [chunks].
+        first_indices: index of each chunk's first record in the shard, int64 [chunks].
+        record_counts: number of each chunk's records, int64 [chunks].
     """
 
-    shards: Integers
-    firsts: Integers
-    counts: Integers
+    shard_indices: Integers
+    first_indices: Integers
+    record_counts: Integers
 
 
 class WindowKey(NamedTuple):
@@ -139,10 +139,10 @@ class ChunkOrder:
         self._lane_count = lane_count
         self._turn_length = turn_length
         self._max_window_chunks = max_window_chunks
-        record_count = int(table.counts.sum())
+        record_count = int(table.record_counts.sum())
         # Position in the line at which the host's records begin.
-        self._begin = record_count * host_index // host_count
-        self.epoch_record_count = record_count * (host_index + 1) // host_count - self._begin
+        self._host_begin = record_count * host_index // host_count
+        self.epoch_record_count = record_count * (host_index + 1) // host_count - self._host_begin
         # Cached, since neighbouring positions ask for the same epochs and lanes.
         self._get_line = functools.lru_cache(2)(self._make_line)
         self._get_part = functools.lru_cache(64)(self._make_part)
@@ -157,7 +157,8 @@ class ChunkOrder:
         records_before = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_record_count)
         line_position = part.begin + records_before
         window = part.find_window(line_position)
-        return WindowKey(epoch, lane, window), line_position - part.clip_chunk_begin(part.find_first_chunk(window))
+        window_begin = part.clip_chunk_begin(part.find_first_chunk(window))
+        return WindowKey(epoch, lane, window), line_position - window_begin
 
     def make_window(self, key: WindowKey) -> Window:
         """Return the chunks of a window, and its records in a random order."""
@@ -168,10 +169,10 @@ class ChunkOrder:
         chunks = []
         for chunk_index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist()), first):
             table_row = int(part.order[chunk_index])
-            line_begin = int(part.ends[chunk_index]) - int(self._table.counts[table_row])
+            line_begin = int(part.ends[chunk_index]) - int(self._table.record_counts[table_row])
             # From a position in the line to the index of its record in the shard.
-            shift = int(self._table.firsts[table_row]) - line_begin
-            chunks.append(Chunk(int(self._table.shards[table_row]), begin + shift, end + shift))
+            shift = int(self._table.first_indices[table_row]) - line_begin
+            chunks.append(Chunk(int(self._table.shard_indices[table_row]), begin + shift, end + shift))
         # Every window of an epoch begins at another position, which selects its permutation; stream 0 permutes the chunks.
         count = int(bounds[-1] - bounds[0])
         stream = int(bounds[0]) + 1
@@ -208,7 +209,7 @@ class ChunkOrder:
             self._count_before(lane_index, epoch_end) - self._count_before(lane_index, epoch_begin)
             for lane_index in range(lane + 1)
         )
-        begin = self._begin + sum(counts_before)
+        begin = self._host_begin + sum(counts_before)
         end = begin + count
         if begin == end:
             return _Part(order, ends, begin, end, first=0, stop=0, window_count=0)
@@ -220,8 +221,8 @@ class ChunkOrder:
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
         """Return the line of an epoch: the order of the chunks, and the position after each, as `_Part` describes them."""
-        order = self._draw_permutation(len(self._table.counts), epoch, stream=0)
-        return order, np.cumsum(self._table.counts[order])
+        order = self._draw_permutation(len(self._table.record_counts), epoch, stream=0)
+        return order, np.cumsum(self._table.record_counts[order])
 
     def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:
         """Return a permutation of `count` numbers: int64 [count], determined by the seed, the epoch and the stream's number.

@@ -31,8 +31,8 @@ class _SizedChunk(NamedTuple):
     size: int
 
 
-def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> Iterator[Record]:
-    """Yield the records from number `first` on, in order.
+def stream_records(records: ShardRecords, read_ahead: int, first_number: int = 0) -> Iterator[Record]:
+    """Yield the records from number `first_number` on, in order.
 
     Closing or dropping the iterator ends its threads, after the requests in flight. In a forked process it reads anew from the
     record that comes next.
@@ -40,7 +40,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
     Args:
         records: the records of a split.
         read_ahead: bytes of the chunks in memory at most, chunks in flight included; at least one chunk is read.
-        first: number of the first record.
+        first_number: number of the first record.
 
     Raises:
         CorruptionError: a record or an index is damaged.
@@ -49,10 +49,10 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
     """
     readers = Readers()
     owner_pid = os.getpid()
-    next_number = first
+    next_number = first_number
     # Small enough that several chunks are read at the same time.
     max_chunk_bytes = min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS))
-    chunks = _iterate_chunks(records, readers, first, max_chunk_bytes)
+    chunks = _iterate_chunks(records, readers, first_number, max_chunk_bytes)
     # Chunks that are being read, each with the future of its records.
     reads: deque[tuple[_SizedChunk, Future[LoadedChunk]]] = deque()
     used_bytes = 0
@@ -80,23 +80,23 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
 
 
 def _iterate_chunks(
-    records: ShardRecords, readers: Readers, first_record: int, max_chunk_bytes: int
+    records: ShardRecords, readers: Readers, first_number: int, max_chunk_bytes: int
 ) -> Iterator[_SizedChunk]:
     """Yield the chunks from a record on, in order; indexes are read ahead.
 
     Args:
         records: the records of a split.
         readers: threads that read the indexes.
-        first_record: number of the first record.
+        first_number: number of the first record.
         max_chunk_bytes: most bytes of a chunk, before compression; a single record, or a block of a compressed shard, may have
             more.
     """
-    if first_record == len(records):
+    if first_number == len(records):
         return
-    first_shard_index, start_index = records.locate(first_record)
+    first_shard_index, start_index = records.locate(first_number)
     # Indices in `records.shards` of the shards whose index files have not been requested.
     shard_indices = iter(range(first_shard_index, len(records.shards)))
-    # The requested ones, each with the future of the content of its index file.
+    # The requested ones, each with the future of its index.
     index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, _INDEXES_AHEAD))
     while index_reads:
         shard_index, read = index_reads.popleft()

@@ -148,12 +148,12 @@ class ShardRecords:
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
         """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
-        ascending = np.asarray(numbers, np.int64)[order]
+        ascending_numbers = np.asarray(numbers, np.int64)[order]
         # For each record, the index of its shard in `self.shards`.
-        shard_indices = np.searchsorted(self._ends, ascending, "right")
+        shard_indices = np.searchsorted(self._ends, ascending_numbers, "right")
         for shard_index in np.unique(shard_indices).tolist():
             first, stop = np.searchsorted(shard_indices, (shard_index, shard_index + 1)).tolist()
-            numbers_in_shard = ascending[first:stop] - (self._ends[shard_index - 1] if shard_index else 0)
+            numbers_in_shard = ascending_numbers[first:stop] - (self._ends[shard_index - 1] if shard_index else 0)
             record_indices = _skip_quarantined(self.runs[shard_index], numbers_in_shard)
             result_indices = order[first:stop].tolist()
             bounds = [0, *self._find_cuts(self.index(shard_index), record_indices), len(record_indices)]

@@ -34,6 +34,7 @@ class ShuffledRecords:
 
     `shuffled[p]` is record number p of the order: first the host's records in the order of the first epoch, then its records in the
     order of the second, and so on.
+
     Read positions approximately in order: then every chunk is read once an epoch, and the next window is read while one is used;
     memory holds two windows, and a third one while several threads read at the end of a window.
 
@@ -73,7 +74,7 @@ class ShuffledRecords:
         # Smaller chunks for a small window, which otherwise would hold too few to be mixed and read at the same time.
         table = _make_chunk_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
         # Mean size of a chunk.
-        chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
+        chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.record_counts)
         self._order = ChunkOrder(
             table,
             seed=seed,
@@ -251,7 +252,7 @@ def _make_chunk_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     """
     # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1
-    shards, firsts, counts = [], [], []
+    shard_indices, first_indices, record_counts = [], [], []
     for shard_index, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
         for first, stop in runs.tolist():
             run_bytes = (stop - first) * shard.bytes / shard.records
@@ -260,7 +261,8 @@ def _make_chunk_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
             bounds[1:-1] = np.clip(np.round(bounds[1:-1] / step) * step, first, stop)
             # Bounds that were rounded to the same block would make empty chunks.
             bounds = np.unique(bounds)
-            shards.append(np.full(len(bounds) - 1, shard_index))
-            firsts.append(bounds[:-1])
-            counts.append(np.diff(bounds))
-    return ChunkTable(*(np.concatenate(arrays).astype(np.int64) for arrays in (shards, firsts, counts)))
+            shard_indices.append(np.full(len(bounds) - 1, shard_index))
+            first_indices.append(bounds[:-1])
+            record_counts.append(np.diff(bounds))
+    columns = (shard_indices, first_indices, record_counts)
+    return ChunkTable(*(np.concatenate(arrays).astype(np.int64) for arrays in columns))

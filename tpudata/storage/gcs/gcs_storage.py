@@ -81,10 +81,10 @@ class _GcsObjects:
         count = 0
         for name, size, crc32c in scan_names(self._transport, folder, start, stop, limit, deep=deep):
             exists = True
-            # Some programs mark a folder by an empty object of the same name.
+            # Some programs mark a folder with an empty object of the same name.
             if size is not None and name.endswith("/"):
                 continue
-            # `scan_names` lists one name more, in case that the folder is marked.
+            # `scan_names` lists one name more, in case the folder is marked.
             if count == limit:
                 return
             count += 1

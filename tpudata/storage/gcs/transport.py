@@ -155,7 +155,7 @@ class _Client:
         self._token_transport = Request()
         # Held while the token is read or renewed.
         self._token_lock = threading.Lock()
-        self.pace = Pace(_count_most_in_flight)
+        self.pace = Pace(_compute_highest_limit)
 
     def make_url(self, address: str) -> str:
         """Return the URL of a request, with the project that pays; `address` may be a path on the server.
@@ -238,8 +238,8 @@ def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) 
     return environment_policy.replace_limit(request_limits().retry_seconds)
 
 
-def _count_most_in_flight() -> int:
-    """Return the largest number of requests in flight at the same time."""
+def _compute_highest_limit() -> int:
+    """Return the number of requests that may be in flight at the same time, unless the store asks for fewer."""
     # A part may be read twice at the same time, so each reader has up to two requests in flight.
     return max(_CONNECTION_COUNT, 2 * request_limits().read_threads)
 
