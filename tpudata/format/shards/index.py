@@ -40,7 +40,7 @@ from tpudata.errors import CorruptionError
 from tpudata.format.checksums import CHECKSUM_BYTES, append_checksum, split_checksum
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MAX_RATIO
-from tpudata.format.tfrecord.record_writer import Written
+from tpudata.format.tfrecord.record_writer import WrittenRecords
 
 MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"
@@ -52,6 +52,7 @@ BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
 # The offsets of the records follow the header.
 HEAD_BYTES = _HEAD.size
+# Bytes of an offset, of a record or of a block.
 OFFSET_BYTES = 8
 
 
@@ -106,7 +107,7 @@ class ShardIndex:
         return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
 
     @classmethod
-    def from_written(cls, written: Written, summary: Mapping[str, Any]) -> ShardIndex:
+    def from_written(cls, written: WrittenRecords, summary: Mapping[str, Any]) -> ShardIndex:
         """Return the index of a shard that a RecordWriter has just written."""
         return cls(
             offsets=written.offsets,
@@ -171,8 +172,9 @@ class ShardIndex:
             )
         block_count = -(-record_count // block_records)
         is_compressed = _COMPRESSION_BY_CODE[compression] is not None
-        block_offset_bytes = 8 * (block_count + 1) if is_compressed else 0
-        expected_bytes = _HEAD.size + 8 * (record_count + 1) + 4 * block_count + block_offset_bytes + summary_bytes
+        block_offset_count = block_count + 1 if is_compressed else 0
+        offset_bytes = OFFSET_BYTES * (record_count + 1 + block_offset_count)
+        expected_bytes = _HEAD.size + offset_bytes + CHECKSUM_BYTES * block_count + summary_bytes
         if len(body) != expected_bytes:
             raise CorruptionError(
                 path, len(body), f"the index has the wrong length (expected {expected_bytes} bytes before its checksum)"

@@ -74,10 +74,10 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
     for digit in range(-(-bit_count // _DIGIT_BITS)):
         # The base-16 digit of each size selects one of 16 multiplications, each with 4 tables of 256 entries.
         digit_values = (sizes >> (_DIGIT_BITS * digit)) & (_DIGIT_VALUES - 1)
-        starts = digit_values * (4 * 256)
+        table_offsets = digit_values * (4 * 256)
         tables = _make_digit_tables(digit)
         moved_crcs = np.bitwise_xor.reduce(
-            [tables[starts + 256 * index + ((moved_crcs >> (8 * index)) & 0xFF)] for index in range(4)]
+            [tables[table_offsets + 256 * index + ((moved_crcs >> (8 * index)) & 0xFF)] for index in range(4)]
         )
     return moved_crcs
 

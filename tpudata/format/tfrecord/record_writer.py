@@ -28,7 +28,7 @@ _STEP_RECORDS = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Written:
+class WrittenRecords:
     """Offsets, sizes and checksums of a file that a RecordWriter has written.
 
     Attributes:
@@ -100,7 +100,7 @@ class RecordWriter:
             self._end_block(self._gzip_writer)
         return size
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRecords:
         """Write the remaining data, and return the offsets and checksums of the file. Nothing may be written afterwards."""
         self._write_held()
         sizes = np.array(self._sizes, np.uint64)
@@ -113,7 +113,7 @@ class RecordWriter:
             block_ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(block_crcs)]
             bytes_after = (offsets[-1] - block_ends).astype(np.int64)
             file_crc = int(np.bitwise_xor.reduce(move_crc32c(block_crcs, bytes_after)))
-            return Written(
+            return WrittenRecords(
                 offsets,
                 block_crcs,
                 self._block_records,
@@ -124,7 +124,7 @@ class RecordWriter:
         if len(sizes) % self._block_records:
             self._end_block(self._gzip_writer)
         block_offsets = np.array(self._gzip_writer.offsets, np.uint64)
-        return Written(
+        return WrittenRecords(
             offsets,
             block_crcs,
             self._block_records,
