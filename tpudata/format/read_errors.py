@@ -141,7 +141,7 @@ def _find_odd_feature(message: str) -> _OddFeature | None:
         )
     match = patterns.OTHER_VALUES.search(message)
     if match is not None:
-        return _OddFeature(match["name"], "has another number of values", None)
+        return _OddFeature(match["name"], "has another number of values", is_odd=None)
     match = patterns.OTHER_COUNT.search(message)
     if match is not None:
         count = int(match["count"])

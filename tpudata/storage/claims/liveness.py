@@ -52,7 +52,7 @@ def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
     content = read_claim(path)
     check_dead(output, content, has_ended)
     if content is not None:
-        storage_for(output).swap(path, content, None)
+        storage_for(output).swap(path, content, new=None)
 
 
 def check_dead(

@@ -28,7 +28,7 @@ def open_pools(server: str) -> urllib3.PoolManager:
     """
     # `requests` knows the variables for proxies and certificates.
     with requests.Session() as session:
-        settings = session.merge_environment_settings(server, {}, None, None, None)
+        settings = session.merge_environment_settings(server, proxies={}, stream=None, verify=None, cert=None)
     proxy = settings["proxies"].get(urlsplit(server).scheme) or settings["proxies"].get("all")
     certificates_path = DEFAULT_CA_BUNDLE_PATH if settings["verify"] is True else settings["verify"]
     context = create_urllib3_context()
