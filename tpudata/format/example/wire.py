@@ -33,7 +33,7 @@ _MAX_FIELD_NUMBER = 2**29 - 1
 def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
     """Yield (field number, wire type, begin, end) of each field of a message.
 
-    `begin` and `end` are the offsets in `data` of the field's payload: the bytes of a varint or a number, or the bytes that follow
+    `begin` and `end` are the offsets in `data` of the field's content: the bytes of a varint or a number, or the bytes that follow
     the length.
 
     Args:
@@ -76,9 +76,9 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             raise ValueError(f"wire type {wire}")
         if size > end - position:
             raise ValueError(f"a field of {size} bytes in {end - position}")
-        payload_begin = position
+        content_begin = position
         position += size
-        yield number, wire, payload_begin, position
+        yield number, wire, content_begin, position
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:

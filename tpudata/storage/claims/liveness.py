@@ -1,4 +1,4 @@
-"""Liveness of the run that holds a claim. Whether the run is dead is found in a way that depends on the run:
+"""Liveness of the run that holds a claim. What proves that a run is dead depends on its kind:
 
 - a run of a process of this machine is dead if the process is; its id and its start time identify it, since ids are reused;
 - a run of a process of another machine is dead if its claim stands still for a minute: it rewrites the claim every few seconds;
