@@ -194,7 +194,7 @@ def reject_foreign_metadata(
     """
     storage = storage_for(output)
     old_names = list_metadata(read_manifest(output))
-    for name in (*planned_metadata_names(compression, features, labelled=has_classes), *files):
+    for name in (*planned_metadata_names(compression, features, has_classes=has_classes), *files):
         if name not in old_names and storage.stat(storage.join(output, name)) is not None:
             raise OutputError(
                 f"--overwrite: {output} has {name}, which does not belong to its dataset, and the new one has a file of this name."

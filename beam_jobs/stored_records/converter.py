@@ -23,7 +23,7 @@ from tpudata.format import Feature, decode_example, encode_example
 from tpudata.format.example.wire import Value
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.format.tfrecord.framing import FRAME_BYTES
-from tpudata.format.tfrecord.gzip_blocks import packed_size
+from tpudata.format.tfrecord.gzip_blocks import measure_compressed_size
 from tpudata.storage import storage_for
 
 # Counts of all records together, which say nothing about a part of them.
@@ -283,7 +283,7 @@ def estimate_ratio(compression: str | None, references: Iterable[Reference]) -> 
     frames = [frame for _, frame in read_references(references) if isinstance(frame, bytes)]
     frame_bytes = sum(map(len, frames))
     blocks = (frames[start : start + BLOCK_RECORDS] for start in range(0, len(frames), BLOCK_RECORDS))
-    return sum(map(packed_size, blocks)) / frame_bytes if frame_bytes else 1.0
+    return sum(map(measure_compressed_size, blocks)) / frame_bytes if frame_bytes else 1.0
 
 
 def _decode(reference: Reference, record: bytes) -> dict[str, Value]:

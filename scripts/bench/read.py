@@ -217,7 +217,7 @@ def _list_source_order(record_count: int, size: int) -> Any:
     while key is not None:
         window = order.make_window(key)
         # A record's number is that of its chunk's first record plus its index in the chunk.
-        numbers.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_of] + window.record_of)
+        numbers.append(np.array([chunk.first for chunk in window.chunks])[window.chunk_indices] + window.record_indices)
         key = order.find_following(key)
     return np.concatenate(numbers)[: record_count // BATCH * BATCH]
 

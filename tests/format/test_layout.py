@@ -16,7 +16,7 @@ from tpudata.format.layout import (
     is_shard_name,
     keys_name,
     parse_append,
-    parse_place,
+    parse_number_and_count,
     parse_prefix,
     shard_prefix,
     shard_suffix,
@@ -33,7 +33,7 @@ from tpudata.format.layout import (
 )
 def test_builds_and_parses_names_of_shards(split: str, number: int, count: int, name: str) -> None:
     assert shard_name(split, number, count) == f"{name}.tfrecord"
-    assert parse_place(shard_name(split, number, count)) == (number, count)
+    assert parse_number_and_count(shard_name(split, number, count)) == (number, count)
     assert index_name(shard_name(split, number, count)) == f"index/{name}.index"
     assert fnmatch.fnmatch(shard_name(split, number, count), f"{split}-*")  # The glob of tensorflow/tpu's readers.
 
@@ -43,7 +43,7 @@ def test_builds_and_parses_names_of_compressed_shards() -> None:
     assert name == "train-00003-of-00012.tfrecord.gz"
     assert is_shard_name(name)
     assert fnmatch.fnmatch(name, "train-*")
-    assert (parse_place(name), parse_prefix(name)) == ((3, 12), "train")
+    assert (parse_number_and_count(name), parse_prefix(name)) == ((3, 12), "train")
     names = {index_name(name), keys_name(name), dali_index_name(name)}
     assert names == {f"index/train-00003-of-00012.{suffix}" for suffix in ("index", "keys", "idx")}
     assert not is_shard_name(f"{name}.gz")

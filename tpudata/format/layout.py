@@ -1,4 +1,4 @@
-"""Names and places of the files in a dataset's folder.
+"""Names of the files in a dataset's folder.
 
 DIR/train-00000-of-00012.tfrecord ...    the shards; compressed ones end in .tfrecord.gz
 DIR/train-a001-00000-of-00003.tfrecord   the shards that the first append added, and so on
@@ -41,9 +41,9 @@ def shard_name(split: str, number: int, count: int, suffix: str = PLAIN_SUFFIX) 
     """Return the file name of a split's shard, such as `train-00000-of-00012.tfrecord`.
 
     Args:
-        split: name of the split.
+        split: name of the split; for the shards of an append, what `shard_prefix` returns.
         number: index of the shard, from 0.
-        count: number of shards of the split.
+        count: planned number of shards.
         suffix: `.tfrecord`, or `.tfrecord.gz` for a compressed shard.
     """
     return f"{split}-{number:05d}-of-{count:05d}{suffix}"
@@ -78,7 +78,7 @@ def parse_prefix(shard: str) -> str:
     return shard.rsplit("-", 3)[0]
 
 
-def parse_place(shard: str) -> tuple[int, int]:
+def parse_number_and_count(shard: str) -> tuple[int, int]:
     """Return the number of a shard, from 0, and the planned number of shards: `(3, 12)` for `train-00003-of-00012.tfrecord`."""
     _, number, _, count = shard_stem(shard).rsplit("-", 3)
     return int(number), int(count)
@@ -96,7 +96,7 @@ def is_split_name(name: str) -> bool:
 
 
 def is_shard_name(name: str) -> bool:
-    """Return whether `shard_name` can return this name, with 5 to 7 digits a number; False for any path into another folder."""
+    """Return whether `shard_name` can return this name, with numbers of 5 to 7 digits; False for any path into another folder."""
     match = _SHARD.fullmatch(name)
     return match is not None and int(match["number"]) < int(match["count"])
 

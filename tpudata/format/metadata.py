@@ -17,22 +17,24 @@ from tpudata.format.written_files import WrittenFile, check_written
 from tpudata.storage import for_each, storage_for
 
 
-def planned_metadata_names(compression: str | None, features: Iterable[Feature], *, labelled: bool) -> tuple[str, ...]:
+def planned_metadata_names(
+    compression: str | None, features: Iterable[Feature], *, has_classes: bool
+) -> tuple[str, ...]:
     """Return the names of the files that `write_metadata` may write before the manifest.
 
     Args:
         compression: compression of the shards; TFDS has files only for shards without compression.
         features: features of the records; if exactly one has classes, TFDS may have a file of its class names.
-        labelled: whether the dataset has classes.
+        has_classes: whether the dataset has classes.
     """
-    return (*((LABELS_NAME,) if labelled else ()), *tfds.list_file_names(compression, features))
+    return (*((LABELS_NAME,) if has_classes else ()), *tfds.list_file_names(compression, features))
 
 
 def metadata_names(manifest: Manifest) -> tuple[str, ...]:
     """Return the names of the files that `write_metadata` may have written before the manifest of a complete dataset."""
     # Earlier versions did not write class names for TFDS.
     features = () if manifest.tfds is None else manifest.features
-    return planned_metadata_names(manifest.compression, features, labelled=manifest.labels is not None)
+    return planned_metadata_names(manifest.compression, features, has_classes=manifest.labels is not None)
 
 
 def write_metadata(
@@ -61,7 +63,7 @@ def write_metadata(
             " Pass one for each class."
         )
     manifest = dataclasses.replace(manifest, tfds=tfds.find_tfds_name(folder) if manifest.compression is None else None)
-    contents = {}
+    contents_by_name = {}
     labels_crc32c = None
     if labels is not None:
         unstorable_names = [name for name in labels if name.splitlines() != [name]]
@@ -69,9 +71,9 @@ def write_metadata(
             raise DatasetError(
                 f"Class name {unstorable_names[0]!r} is empty or has a line break, which {LABELS_NAME} cannot hold. Rename it."
             )
-        contents[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
-        labels_crc32c = google_crc32c.value(contents[LABELS_NAME])
-    contents.update(tfds.encode_files(manifest, labels))
+        contents_by_name[LABELS_NAME] = "".join(f"{name}\n" for name in labels).encode()
+        labels_crc32c = google_crc32c.value(contents_by_name[LABELS_NAME])
+    contents_by_name.update(tfds.encode_files(manifest, labels))
     storage = storage_for(folder)
 
     def write(name_and_content: tuple[str, bytes]) -> None:
@@ -79,12 +81,14 @@ def write_metadata(
         with storage.create(storage.join(folder, name)) as file:
             file.write(content)
 
-    for_each(folder, write, contents.items())
+    for_each(folder, write, contents_by_name.items())
     for name in tfds.list_file_names(manifest.compression, manifest.features):
         # If an append adds class names that TFDS cannot hold, the file of the earlier names would be wrong.
-        if name not in contents:
+        if name not in contents_by_name:
             storage.delete(storage.join(folder, name))
-    check_written(folder, [*written_files, *(WrittenFile.of(name, content) for name, content in contents.items())])
+    check_written(
+        folder, [*written_files, *(WrittenFile.of(name, content) for name, content in contents_by_name.items())]
+    )
     manifest = dataclasses.replace(manifest, labels_crc32c=labels_crc32c)
     write((MANIFEST_NAME, manifest.to_bytes()))
     return manifest

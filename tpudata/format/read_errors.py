@@ -35,11 +35,13 @@ OTHER_RECORDS = "A file has other records than its index says."
 _MAX_NAME_CHARACTERS = 1000
 # Seconds that a search for a record unlike the others may take.
 _MAX_SEARCH_SECONDS = 60.0
-_PLAIN = " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
+_PLAIN_HINT = (
+    " For files without a manifest, tpudata.format.read_records(FILE) yields (offset, record), to try one by one."
+)
 # Types of a feature's values by TensorFlow's name of their kind.
-_TYPES = {"string": bytes, "int64": int, "float": float}
+_VALUE_TYPE_BY_KIND = {"string": bytes, "int64": int, "float": float}
 # Numbers of the operating system's errors by their message, which is all that TensorFlow passes on.
-_ERROR_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+_ERROR_NUMBER_BY_MESSAGE = {os.strerror(number): number for number in errno.errorcode}
 
 
 class _OddFeature(NamedTuple):
@@ -59,18 +61,20 @@ class _OddFeature(NamedTuple):
 
 
 def name_of_split(folder: str, split: str) -> str:
-    """Return the name of datasets that read a split."""
+    """Return the name for tf.data datasets that read a split, which encodes the folder and the split."""
     return _mangle([folder, split])
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name of datasets that read files without a manifest; it has no path if all paths would make it too long."""
+    """Return the name for tf.data datasets that read files without a manifest; it has no path if the paths make it too long."""
     name = _mangle([*paths, ""])
     return name if len(name) <= _MAX_NAME_CHARACTERS else _mangle([""])
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Return the cause that `recover_own_error` finds, or an error that names the file or says how to find it; otherwise None.
+    """Return tpudata's error for an error that was raised while TensorFlow read records; None if its cause is another.
+
+    The returned error is the cause that `recover_own_error` finds, or has the file and record as far as they can be found.
 
     Args:
         error: the raised error.
@@ -87,7 +91,7 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
     file_error = find_file_error(message)
     if file_error is not None:
         return file_error
-    hint = _PLAIN if may_be_plain else ""
+    hint = _PLAIN_HINT if may_be_plain else ""
     fix = (
         "TensorFlow does not say which: `tpudata verify DIR` names the file and the offset. Convert the dataset again."
     )
@@ -96,7 +100,7 @@ def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) 
     odd_feature = _find_odd_feature(message)
     if odd_feature is not None:
         try:
-            record_error: TpudataError | None = _find_odd_record(message, odd_feature)
+            record_error: TpudataError | None = _find_odd_record_error(message, odd_feature)
         except TpudataError as search_error:
             # The search's error says more than TensorFlow's, such as which file is damaged.
             record_error = search_error
@@ -129,7 +133,7 @@ def _find_odd_feature(message: str) -> _OddFeature | None:
         return _OddFeature(match[1], "is not in the record", lambda values: not values)
     match = patterns.OTHER_KIND.search(message)
     if match is not None:
-        value_type = _TYPES[match["type"]]
+        value_type = _VALUE_TYPE_BY_KIND[match["type"]]
         return _OddFeature(
             match["name"],
             "has values of another kind",
@@ -137,7 +141,7 @@ def _find_odd_feature(message: str) -> _OddFeature | None:
         )
     match = patterns.OTHER_VALUES.search(message)
     if match is not None:
-        return _OddFeature(match["name"], "has another number of values", None)
+        return _OddFeature(match["name"], "has another number of values", is_odd=None)
     match = patterns.OTHER_COUNT.search(message)
     if match is not None:
         count = int(match["count"])
@@ -158,7 +162,7 @@ def _find_odd_feature(message: str) -> _OddFeature | None:
 def find_file_error(message: str) -> TpudataError | None:
     """Return the error for a message of TensorFlow, if one of our datasets failed to read its files; otherwise None.
 
-    If a record is damaged, reads the record at its offset in one file after another, until a damaged one is found.
+    If a record is damaged, searches one file after another for damage at its offset.
 
     Raises:
         TpudataError: a file cannot be read.
@@ -170,7 +174,7 @@ def find_file_error(message: str) -> TpudataError | None:
     *paths, split = parts
     record_match = patterns.DAMAGED_RECORD.search(message)
     if record_match is not None:
-        return _find_record_damage(paths, split, int(record_match[1]))
+        return _find_damaged_record_error(paths, split, int(record_match[1]))
     gcs_failure = patterns.GCS_FAILURE.search(message)
     if gcs_failure is not None:
         reason, path = gcs_failure["reason"], gcs_failure["path"]
@@ -181,8 +185,8 @@ def find_file_error(message: str) -> TpudataError | None:
     file_match = patterns.UNREADABLE_FILE.search(message)
     if file_match is not None:
         path, reason = file_match["path"], file_match["reason"].strip()
-        if reason in _ERROR_NUMBERS:
-            return make_storage_error("read", path, OSError(_ERROR_NUMBERS[reason], reason))
+        if reason in _ERROR_NUMBER_BY_MESSAGE:
+            return make_storage_error("read", path, OSError(_ERROR_NUMBER_BY_MESSAGE[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it exists and may be read.")
     damage = _find_damage_reason(message, split)
     if damage is None:
@@ -192,7 +196,7 @@ def find_file_error(message: str) -> TpudataError | None:
     return shard_error or TpudataError(f"{_name_origin(paths, split)}: {damage}")
 
 
-def _find_record_damage(paths: Sequence[str], split: str, offset: int) -> TpudataError:
+def _find_damaged_record_error(paths: Sequence[str], split: str, offset: int) -> TpudataError:
     """Return the error for a record that TensorFlow found damaged; it names the file whose stored record is damaged, if any.
 
     Args:
@@ -200,10 +204,12 @@ def _find_record_damage(paths: Sequence[str], split: str, offset: int) -> Tpudat
         split: name of the split; empty for files without a manifest.
         offset: byte of the record's data in its file, or of its header if that is damaged.
     """
-    for begin in (offset, offset - HEADER_BYTES):
-        damaged_path = _find_damaged_shard(paths[0], split, begin) if split else _find_damaged_file(paths, begin)
+    for record_offset in (offset, offset - HEADER_BYTES):
+        damaged_path = (
+            _find_damaged_shard(paths[0], split, record_offset) if split else _find_damaged_file(paths, record_offset)
+        )
         if damaged_path is not None:
-            return CorruptionError(damaged_path, begin, f"the record is damaged or cut. {_choose_fix(split)}")
+            return CorruptionError(damaged_path, record_offset, f"the record is damaged or cut. {_choose_fix(split)}")
     origin = _name_origin(paths, split)
     if split:
         return TpudataError(
@@ -232,10 +238,10 @@ def _find_damage_reason(message: str, split: str) -> str | None:
     return None
 
 
-def _find_odd_record(message: str, feature: _OddFeature) -> FeatureError | None:
+def _find_odd_record_error(message: str, feature: _OddFeature) -> FeatureError | None:
     """Return the error for the first record whose feature has the fault.
 
-    Returns None if the message names no file, no record has the fault, or the search takes too long.
+    Returns None if the message names no dataset of ours, no record has the fault, or the search takes too long.
 
     Args:
         message: the message of TensorFlow's error.
@@ -255,7 +261,7 @@ def _find_odd_record(message: str, feature: _OddFeature) -> FeatureError | None:
         compression = dataset.manifest.compression
         paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
     # By number of values, the file and offset of the first record whose feature has this number.
-    places_by_count: dict[int, tuple[str, int]] = {}
+    first_location_by_count: dict[int, tuple[str, int]] = {}
     deadline = time.monotonic() + _MAX_SEARCH_SECONDS
     for path in paths:
         for offset, record in read_records(path, compression):
@@ -264,10 +270,10 @@ def _find_odd_record(message: str, feature: _OddFeature) -> FeatureError | None:
             if feature.is_odd is not None:
                 is_found = feature.is_odd(values)
             elif values:
-                places_by_count.setdefault(len(values), (path, offset))
+                first_location_by_count.setdefault(len(values), (path, offset))
                 # Once two records differ, the one with more values has the fault.
-                is_found = len(places_by_count) > 1
-                odd_path, odd_offset = places_by_count[max(places_by_count)]
+                is_found = len(first_location_by_count) > 1
+                odd_path, odd_offset = first_location_by_count[max(first_location_by_count)]
             else:
                 is_found = False
             if is_found:
@@ -320,8 +326,8 @@ def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
     """Return the path of the first file whose first damaged record begins at an offset; None if no file has one there."""
     for path in paths:
         try:
-            for begin, _ in read_records(path):
-                if begin >= offset:
+            for record_offset, _ in read_records(path):
+                if record_offset >= offset:
                     break
         except CorruptionError as error:
             if error.offset == offset:
@@ -330,6 +336,6 @@ def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
 
 
 def _mangle(parts: Sequence[str]) -> str:
-    """Return the name of a dataset that `_parse_dataset_name` gets these parts back from."""
+    """Return the dataset name that encodes these parts; `_parse_dataset_name` decodes it."""
     data = json.dumps(parts).encode()
     return "tpudata_" + "".join(chr(byte) if chr(byte).isalnum() else f"_{byte:02x}" for byte in data)

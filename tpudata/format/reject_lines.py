@@ -3,7 +3,7 @@
 source   path or key of the input
 offset   byte in that file, or null
 reason   why it was rejected
-key      stable name of the input, if it has no place in a shard and its key is known
+key      stable name of the input, if it was rejected before it was assigned to a shard and its key is known
 entry    its entry of tpudata.format.shards.keys in hexadecimal digits, if it belongs to a shard that was not written
 """
 
@@ -50,7 +50,7 @@ class RejectLine(NamedTuple):
 
 
 def list_reject_files(folder: str) -> list[str]:
-    """Return the paths of the files in a dataset's rejects/, without hidden files and folders; empty if there is no rejects/.
+    """Return the paths of the files in a dataset's rejects/ that are not hidden; empty if there is no rejects/.
 
     Args:
         folder: the dataset's folder.

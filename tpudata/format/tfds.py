@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpudata.format.layout import parse_place, parse_prefix
+from tpudata.format.layout import parse_number_and_count, parse_prefix
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest, Shard, list_shards
 
@@ -61,20 +61,20 @@ def list_file_names(compression: str | None, schema: Iterable[Feature]) -> tuple
     return NAMES if label is None else (*NAMES, labels_file_name(label.name))
 
 
-def encode_files(manifest: Manifest, labels: Sequence[str] | None) -> dict[str, bytes]:
+def encode_files(manifest: Manifest, class_names: Sequence[str] | None) -> dict[str, bytes]:
     """Return the contents of TFDS's files, by name; empty if TFDS does not read the shards.
 
     Args:
         manifest: manifest of the dataset.
-        labels: its class names; None without classes.
+        class_names: class names in the order of their labels; None without classes.
     """
     if manifest.compression is not None:
         return {}
     files = {DATASET_INFO_NAME: encode_dataset_info(manifest), FEATURES_NAME: encode_features(manifest)}
     label = _find_label(manifest.features)
     # Earlier versions, whose manifests have no `tfds`, wrote no class names.
-    if manifest.tfds is not None and label is not None and labels is not None:
-        label_names = _make_label_names(label, labels)
+    if manifest.tfds is not None and label is not None and class_names is not None:
+        label_names = _make_label_names(label, class_names)
         if label_names is not None:
             files[labels_file_name(label.name)] = "".join(f"{name}\n" for name in label_names).encode()
     return files
@@ -145,7 +145,7 @@ def _find_supervised_keys(schema: Sequence[Feature]) -> tuple[str, str] | None:
     return inputs[0].name, label.name
 
 
-def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None:
+def _make_label_names(label: Feature, class_names: Sequence[str]) -> list[str] | None:
     """Return a name for each label from 0.
 
     Returns None if TFDS cannot hold the names, since it strips white space and requires distinct names that are not empty, or if
@@ -156,18 +156,18 @@ def _make_label_names(label: Feature, labels: Sequence[str]) -> list[str] | None
         return None
     unused_names = ["background" if offset == 1 else f"background_{number}" for number in range(offset)]
     # Class names are kept unchanged, so the names of the unused labels are changed while one of them equals a class name.
-    while {*unused_names} & {*labels}:
+    while {*unused_names} & {*class_names}:
         unused_names = [f"{name}_" for name in unused_names]
-    names = [*unused_names, *labels]
+    names = [*unused_names, *class_names]
     stripped_names = {name.strip() for name in names}
     return names if len(stripped_names) == len(names) and "" not in stripped_names else None
 
 
 def _list_lengths(shards: list[Shard]) -> list[str]:
     """Return the number of records, in digits, of each planned shard of one prefix; "0" if the shard was not written."""
-    shard_places = [parse_place(shard.name) for shard in shards]
-    lengths = ["0"] * max(count for _, count in shard_places)
-    for (number, _), shard in zip(shard_places, shards, strict=True):
+    numbers_and_counts = [parse_number_and_count(shard.name) for shard in shards]
+    lengths = ["0"] * max(count for _, count in numbers_and_counts)
+    for (number, _), shard in zip(numbers_and_counts, shards, strict=True):
         lengths[number] = str(shard.records)
     return lengths
 
@@ -192,7 +192,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
-    # TFDS reads labels of several dimensions as a Tensor only, and takes no other kind for labels.
+    # TFDS has no ClassLabel of several dimensions, and none that is not int64: such labels are a Tensor.
     if feature.num_classes is not None and feature.kind == "int64" and len(feature.shape) < 2:
         # TFDS counts classes from 0, so labels before the offset are also classes.
         label = {
@@ -201,7 +201,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
         if feature.shape == ():
             return label
-        # The length -1 stands for a length that varies.
+        # The length -1 stands for a length that varies; it also allows lists that are always empty.
         return {
             "pythonClassName": f"{_PACKAGE}.sequence_feature.Sequence",
             "sequence": {"feature": label, "length": str(feature.shape[0] or -1)},
@@ -215,6 +215,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
 
 
 def _describe_shape(feature: Feature) -> dict[str, list[str]]:
+    """Return the shape of a feature in features.json: empty for a scalar, and -1 for a dimension that varies."""
     return {"dimensions": [str(-1 if size is None else size) for size in feature.shape]} if feature.shape else {}
 
 

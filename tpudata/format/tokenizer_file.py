@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tpudata.format.manifest.manifest import Manifest
 
-# The file of the tokenizer of characters, and the names of the files of all other tokenizers. --overwrite deletes the file that a
+# Name of the character tokenizer's file, and the form of the names of other tokenizers' files. --overwrite deletes the file that a
 # manifest names, so no other name is accepted.
-_CHARACTERS = "vocab.json"
-_NAME = re.compile(r"tokenizer\.[A-Za-z0-9_]{1,16}")
+_CHARACTERS_NAME = "vocab.json"
+_OTHER_NAME = re.compile(r"tokenizer\.[A-Za-z0-9_]{1,16}")
 # The chat template that the text was made with, in the form of Hugging Face.
 CHAT_TEMPLATE = "tokenizer_config.json"
 
@@ -35,7 +35,9 @@ class TokenizerFile(NamedTuple):
 
 def is_tokenizer_name(name: object) -> bool:
     """Return whether a name is allowed for a tokenizer's file: `vocab.json`, `CHAT_TEMPLATE`, or `tokenizer.` and an ending."""
-    return isinstance(name, str) and (name in (_CHARACTERS, CHAT_TEMPLATE) or _NAME.fullmatch(name) is not None)
+    return isinstance(name, str) and (
+        name in (_CHARACTERS_NAME, CHAT_TEMPLATE) or _OTHER_NAME.fullmatch(name) is not None
+    )
 
 
 def tokenizer_files(manifest: Manifest) -> tuple[TokenizerFile, ...]:

@@ -27,7 +27,7 @@ CHUNK_BYTES = 8 << 20
 
 
 class Record(NamedTuple):
-    """One serialized record and its place.
+    """One serialized record, and where it is stored.
 
     Attributes:
         data: the record.
@@ -91,7 +91,7 @@ class LoadedChunk:
         return Record(data, self._path, offset)
 
     def _locate_frame(self, number: int) -> tuple[int, int]:
-        """Return the start and the end in the data of a record with its header and footer."""
+        """Return the offsets in the data at which a record, with its header and footer, begins and ends."""
         return self._offsets[number] - self._begin, self._offsets[number + 1] - self._begin
 
     def _has_indexed_lengths(self) -> bool:
@@ -109,22 +109,22 @@ class LoadedChunk:
         """Return whether all records match their checksums: one checksum for each whole block, and each other record's own."""
         # Slices of an array are not copies.
         data = np.frombuffer(self._data, np.uint8)
-        part_first = chunk.first
-        while part_first < chunk.stop:
-            block = part_first // index.block_records
-            block_stop = min((block + 1) * index.block_records, index.records)
-            part_stop = min(block_stop, chunk.stop)
-            if part_first == block * index.block_records and part_stop == block_stop:
-                begin, end = index.block_range(block)
+        run_first = chunk.first
+        while run_first < chunk.stop:
+            block_index = run_first // index.block_records
+            block_stop = min((block_index + 1) * index.block_records, index.records)
+            run_stop = min(block_stop, chunk.stop)
+            if run_first == block_index * index.block_records and run_stop == block_stop:
+                begin, end = index.block_range(block_index)
                 block_data = data[begin - self._begin : end - self._begin]
-                if google_crc32c.value(block_data) != index.block_crc32c[block]:
+                if google_crc32c.value(block_data) != index.block_crc32c[block_index]:
                     return False
             else:
-                for number in range(part_first - chunk.first, part_stop - chunk.first):
+                for number in range(run_first - chunk.first, run_stop - chunk.first):
                     begin, end = self._locate_frame(number)
                     if find_damage(data[begin:end]):
                         return False
-            part_first = part_stop
+            run_first = run_stop
         return True
 
 
@@ -156,7 +156,8 @@ def _load(path: str, index: ShardIndex, chunk: Chunk) -> LoadedChunk:
         StorageError: the file cannot be read.
     """
     if index.compression is not None:
-        first_block, stop_block = chunk.first // index.block_records, -(-chunk.stop // index.block_records)
+        first_block = chunk.first // index.block_records
+        stop_block = -(-chunk.stop // index.block_records)
         data = read_blocks(path, index, first_block, stop_block, is_checked=True)
         return LoadedChunk(path, index, chunk, data, index.block_range(first_block)[0])
     begin, end = int(index.offsets[chunk.first]), int(index.offsets[chunk.stop])
@@ -182,8 +183,8 @@ def cut_by_bytes(index: ShardIndex, first: int, stop: int, max_bytes: int) -> It
     part_first = first
     while part_first < stop:
         # uint64 like the offsets; for another type numpy would convert all of them.
-        limit = np.uint64(int(index.offsets[part_first]) + max_bytes)
-        part_stop = int(np.searchsorted(index.offsets, limit, "right")) - 1
+        max_end = np.uint64(int(index.offsets[part_first]) + max_bytes)
+        part_stop = int(np.searchsorted(index.offsets, max_end, "right")) - 1
         if part_stop < stop:
             # Back to the end of a block, but not before the end of the first one.
             part_stop = max(part_stop // step * step, (part_first // step + 1) * step)

@@ -1,8 +1,8 @@
 """Order of a shuffled reading: chunks are permuted over the split, and records within windows of chunks.
 
-The records of an epoch form a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, and its
-worker processes take parts of that, the lanes. Windows of neighbouring chunks of a lane are permuted. So a host, and each of its
-workers, reads its own chunks, window after window, and the records of a window in random order.
+The records of an epoch form a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, which its
+worker processes divide into lanes. Windows of neighbouring chunks of a lane are permuted. So a host, and each of its workers,
+reads its own chunks, window after window, and the records of a window in random order.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class ChunkTable:
     """Chunks of a split.
 
     Attributes:
-        shards: index of each chunk's shard, int64 [chunks].
-        firsts: index of each chunk's first record in the shard, int64 [chunks].
-        counts: number of each chunk's records, int64 [chunks].
+        shard_indices: index of each chunk's shard, int64 [chunks].
+        first_indices: index of each chunk's first record in the shard, int64 [chunks].
+        record_counts: number of each chunk's records, int64 [chunks].
     """
 
-    shards: Integers
-    firsts: Integers
-    counts: Integers
+    shard_indices: Integers
+    first_indices: Integers
+    record_counts: Integers
 
 
 class WindowKey(NamedTuple):
@@ -54,14 +54,14 @@ class Window(NamedTuple):
     """Records that are permuted together.
 
     Attributes:
-        chunks: their chunks, cut to the lane.
-        chunk_of: index in `chunks` of each record, in the permuted order, int32 [records].
-        record_of: index of each record in its chunk, int32 [records].
+        chunks: their chunks, clipped to the lane.
+        chunk_indices: index in `chunks` of each record, in the permuted order, int32 [records].
+        record_indices: index of each record in its chunk, int32 [records].
     """
 
     chunks: list[Chunk]
-    chunk_of: npt.NDArray[np.int32]
-    record_of: npt.NDArray[np.int32]
+    chunk_indices: npt.NDArray[np.int32]
+    record_indices: npt.NDArray[np.int32]
 
 
 class _Part(NamedTuple):
@@ -95,13 +95,13 @@ class _Part(NamedTuple):
         """Return the index in `order` of the first chunk of a window; `stop` for the number after the last window."""
         return self.first + (self.stop - self.first) * window // self.window_count
 
-    def clip_chunk_start(self, chunk_index: int) -> int:
+    def clip_chunk_begin(self, chunk_index: int) -> int:
         """Return the position in the line at which the chunk `order[chunk_index]` begins, clipped to the part.
 
         If `chunk_index` is the part's `stop`, this is the part's end.
         """
-        chunk_start = int(self.ends[chunk_index - 1]) if chunk_index else 0
-        return min(max(chunk_start, self.begin), self.end)
+        chunk_begin = int(self.ends[chunk_index - 1]) if chunk_index else 0
+        return min(max(chunk_begin, self.begin), self.end)
 
 
 class ChunkOrder:
@@ -136,53 +136,57 @@ class ChunkOrder:
         self._table = table
         self._seed = seed
         self._epochs = epochs
-        self._lane_count, self._turn_length = lane_count, turn_length
+        self._lane_count = lane_count
+        self._turn_length = turn_length
         self._max_window_chunks = max_window_chunks
-        record_count = int(table.counts.sum())
+        record_count = int(table.record_counts.sum())
         # Position in the line at which the host's records begin.
-        self._begin = record_count * host_index // host_count
-        self.epoch_record_count = record_count * (host_index + 1) // host_count - self._begin
+        self._host_begin = record_count * host_index // host_count
+        self.epoch_record_count = record_count * (host_index + 1) // host_count - self._host_begin
         # Cached, since neighbouring positions ask for the same epochs and lanes.
-        self._line = functools.lru_cache(2)(self._make_line)
-        self._part = functools.lru_cache(64)(self._make_part)
+        self._get_line = functools.lru_cache(2)(self._make_line)
+        self._get_part = functools.lru_cache(64)(self._make_part)
 
     def locate(self, position: int) -> tuple[WindowKey, int]:
         """Return the window of a position, counted from the start of all epochs, and the record's index in the window."""
         epoch = position // self.epoch_record_count
         # The lanes take `_turn_length` positions in turn.
         lane = position // self._turn_length % self._lane_count
-        part = self._part(epoch, lane)
+        part = self._get_part(epoch, lane)
         # Records of this epoch that the lane takes before this position.
         records_before = self._count_before(lane, position) - self._count_before(lane, epoch * self.epoch_record_count)
         line_position = part.begin + records_before
         window = part.find_window(line_position)
-        return WindowKey(epoch, lane, window), line_position - part.clip_chunk_start(part.find_first_chunk(window))
+        window_begin = part.clip_chunk_begin(part.find_first_chunk(window))
+        return WindowKey(epoch, lane, window), line_position - window_begin
 
     def make_window(self, key: WindowKey) -> Window:
         """Return the chunks of a window, and its records in a random order."""
-        part = self._part(key.epoch, key.lane)
+        part = self._get_part(key.epoch, key.lane)
         first, stop = part.find_first_chunk(key.window), part.find_first_chunk(key.window + 1)
         # Positions in the line at which the chunks begin, and at which the last one ends.
-        bounds = np.array([part.clip_chunk_start(chunk_index) for chunk_index in range(first, stop + 1)])
+        bounds = np.array([part.clip_chunk_begin(chunk_index) for chunk_index in range(first, stop + 1)])
         chunks = []
         for chunk_index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist()), first):
             table_row = int(part.order[chunk_index])
-            line_start = int(part.ends[chunk_index]) - int(self._table.counts[table_row])
+            line_begin = int(part.ends[chunk_index]) - int(self._table.record_counts[table_row])
             # From a position in the line to the index of its record in the shard.
-            shift = int(self._table.firsts[table_row]) - line_start
-            chunks.append(Chunk(int(self._table.shards[table_row]), begin + shift, end + shift))
+            shift = int(self._table.first_indices[table_row]) - line_begin
+            chunks.append(Chunk(int(self._table.shard_indices[table_row]), begin + shift, end + shift))
         # Every window of an epoch begins at another position, which selects its permutation; stream 0 permutes the chunks.
-        count, stream = int(bounds[-1] - bounds[0]), int(bounds[0]) + 1
+        count = int(bounds[-1] - bounds[0])
+        stream = int(bounds[0]) + 1
         line_positions = bounds[0] + self._draw_permutation(count, key.epoch, stream)
-        chunk_of = np.searchsorted(bounds, line_positions, "right") - 1
-        return Window(chunks, chunk_of.astype(np.int32), (line_positions - bounds[chunk_of]).astype(np.int32))
+        chunk_indices = np.searchsorted(bounds, line_positions, "right") - 1
+        record_indices = line_positions - bounds[chunk_indices]
+        return Window(chunks, chunk_indices.astype(np.int32), record_indices.astype(np.int32))
 
     def find_following(self, key: WindowKey) -> WindowKey | None:
         """Return the key of the next window of the same lane, perhaps in a later epoch; None after the last one."""
-        if key.window + 1 < self._part(key.epoch, key.lane).window_count:
+        if key.window + 1 < self._get_part(key.epoch, key.lane).window_count:
             return key._replace(window=key.window + 1)
         for epoch in range(key.epoch + 1, self._epochs):
-            if self._part(epoch, key.lane).window_count:
+            if self._get_part(epoch, key.lane).window_count:
                 return WindowKey(epoch, key.lane, 0)
         return None
 
@@ -197,16 +201,16 @@ class ChunkOrder:
 
     def _make_part(self, epoch: int, lane: int) -> _Part:
         """Return a lane's part of an epoch, divided into windows."""
-        order, ends = self._line(epoch)
-        epoch_start = epoch * self.epoch_record_count
-        epoch_end = epoch_start + self.epoch_record_count
-        # Numbers of records of the lanes up to this one: their parts follow each other in the line.
-        *sizes_before, size = (
-            self._count_before(number, epoch_end) - self._count_before(number, epoch_start)
-            for number in range(lane + 1)
+        order, ends = self._get_line(epoch)
+        epoch_begin = epoch * self.epoch_record_count
+        epoch_end = epoch_begin + self.epoch_record_count
+        # Record counts of the lanes up to this one: their parts follow each other in the line.
+        *counts_before, count = (
+            self._count_before(lane_index, epoch_end) - self._count_before(lane_index, epoch_begin)
+            for lane_index in range(lane + 1)
         )
-        begin = self._begin + sum(sizes_before)
-        end = begin + size
+        begin = self._host_begin + sum(counts_before)
+        end = begin + count
         if begin == end:
             return _Part(order, ends, begin, end, first=0, stop=0, window_count=0)
         # Indices of the chunk that holds the first record, and of the chunk after the one that holds the last record.
@@ -217,8 +221,8 @@ class ChunkOrder:
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
         """Return the line of an epoch: the order of the chunks, and the position after each, as `_Part` describes them."""
-        order = self._draw_permutation(len(self._table.counts), epoch, stream=0)
-        return order, np.cumsum(self._table.counts[order])
+        order = self._draw_permutation(len(self._table.record_counts), epoch, stream=0)
+        return order, np.cumsum(self._table.record_counts[order])
 
     def _draw_permutation(self, count: int, epoch: int, stream: int) -> Integers:
         """Return a permutation of `count` numbers: int64 [count], determined by the seed, the epoch and the stream's number.

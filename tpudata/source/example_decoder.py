@@ -19,8 +19,8 @@ from tpudata.format.manifest.model_features import fed_features, label_feature, 
 
 Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
 # Pillow's modes by the number of channels, and Python's types by the kind of a feature.
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_TYPES = {"bytes": bytes, "int64": int, "float": float}
+_MODE_BY_CHANNEL_COUNT = {1: "L", 3: "RGB", 4: "RGBA"}
+_TYPE_BY_KIND = {"bytes": bytes, "int64": int, "float": float}
 # Features with paths of inputs, whose names of files need not be UTF-8.
 _PATH_FEATURES = ("image/filename", "key")
 
@@ -49,21 +49,21 @@ class ExampleDecoder:
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:
         label = label_feature(manifest)
-        fed = [(short_name(feature), feature) for feature in fed_features(manifest, label)]
+        names_and_features = [(short_name(feature), feature) for feature in fed_features(manifest, label)]
         if label is not None:
-            fed.append((label.name, label))
-        counts = Counter(name for name, _ in fed)
-        shared_names = [name for name, count in counts.items() if count > 1]
+            names_and_features.append((label.name, label))
+        counts_by_name = Counter(name for name, _ in names_and_features)
+        shared_names = [name for name, count in counts_by_name.items() if count > 1]
         if shared_names and features is None:
-            full_names = ", ".join(feature.name for name, feature in fed if name == shared_names[0])
+            full_names = ", ".join(feature.name for name, feature in names_and_features if name == shared_names[0])
             raise FeatureError(
                 f"Feature {shared_names[0]!r}: several features would have this name ({full_names}). Choose by features=."
             )
         # Features that share a short name are requested by their full names.
-        fed_by_name = {name: feature for name, feature in fed if name not in shared_names}
+        fed_by_name = {name: feature for name, feature in names_and_features if name not in shared_names}
         self._features = fed_by_name if features is None else _look_up_features(manifest, fed_by_name, features)
         for name, feature in self._features.items():
-            if feature.encoding == "image" and feature.shape[2] not in _MODES:
+            if feature.encoding == "image" and feature.shape[2] not in _MODE_BY_CHANNEL_COUNT:
                 raise FeatureError(
                     f"Feature {name!r}: {feature.shape[2]} channels (expected 1, 3 or 4). Omit it from features=."
                 )
@@ -86,7 +86,7 @@ class ExampleDecoder:
         return {name: _decode(feature, example) for name, feature in self._features.items()}
 
 
-def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequence[str]) -> dict[str, Feature]:
+def _look_up_features(manifest: Manifest, fed_by_name: dict[str, Feature], names: Sequence[str]) -> dict[str, Feature]:
     """Return features by the requested names: short names of fed features, or names of features in the manifest.
 
     Raises:
@@ -95,7 +95,7 @@ def _look_up_features(manifest: Manifest, fed: dict[str, Feature], names: Sequen
     features = {}
     for name in names:
         try:
-            features[name] = fed[name] if name in fed else manifest.feature(name)
+            features[name] = fed_by_name[name] if name in fed_by_name else manifest.feature(name)
         except DatasetError as error:
             raise FeatureError(f"features: {error}") from None
     return features
@@ -111,7 +111,7 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
         raise FeatureError(
             f"Feature {feature.name!r} is missing. Check the record's writer, or convert the data again."
         )
-    if values and type(values[0]) is not _TYPES[feature.kind]:
+    if values and type(values[0]) is not _TYPE_BY_KIND[feature.kind]:
         raise FeatureError(
             f"Feature {feature.name!r} holds {type(values[0]).__name__} (expected {feature.kind}). Convert the data again."
         )
@@ -135,10 +135,10 @@ def _decode(feature: Feature, example: dict[str, Value]) -> Decoded:
 
 
 def _decode_text(feature: Feature, data: bytes) -> str:
-    """Return the text of a value, in paths with surrogates for bytes that are not UTF-8, as `os.fsdecode` has them.
+    """Return the text of a value; in a path, bytes that are not UTF-8 become surrogates, as in `os.fsdecode`.
 
     Raises:
-        CorruptionError: other text is not UTF-8; the caller adds the file and the offset.
+        CorruptionError: text that is not a path is not UTF-8; the caller adds the file and the offset.
     """
     try:
         return data.decode(errors="surrogateescape" if feature.name in _PATH_FEATURES else "strict")
@@ -188,7 +188,7 @@ def _decode_image(feature: Feature, data: bytes) -> npt.NDArray[np.uint8]:
     """
     channels = feature.shape[2]
     assert channels is not None  # __init__ checks
-    pixels = _decode_pixels(feature, data, _MODES[channels])
+    pixels = _decode_pixels(feature, data, _MODE_BY_CHANNEL_COUNT[channels])
     return pixels.reshape(pixels.shape[0], pixels.shape[1], channels)
 
 

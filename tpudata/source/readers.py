@@ -24,7 +24,7 @@ class Readers:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         # The process that the pool's threads run in.
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
 
     def submit(self, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Call a function in a thread, and return a future of its result; calls begin in the order of submission."""
@@ -33,14 +33,16 @@ class Readers:
     def close(self) -> None:
         """Cancel the calls that have not begun."""
         # After a fork, the threads are the parent's.
-        if self._pool is not None and self._owner == os.getpid():
+        if self._pool is not None and self._owner_pid == os.getpid():
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _open_pool(self) -> ThreadPoolExecutor:
         """Return the pool of this process, after starting it at the first call."""
-        if self._owner != os.getpid():
+        if self._owner_pid != os.getpid():
             # The threads stayed in the parent, and perhaps one of them held the lock.
-            self._lock, self._pool, self._owner = threading.Lock(), None, os.getpid()
+            self._lock = threading.Lock()
+            self._pool = None
+            self._owner_pid = os.getpid()
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(MAX_READERS, thread_name_prefix="tpudata-source")

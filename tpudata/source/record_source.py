@@ -19,7 +19,8 @@ from tpudata.source.shuffled_records import ShuffledRecords
 from tpudata.storage import is_remote
 
 # 32 requests of 8 MiB; a disk reads ahead by itself, and more memory costs more CPU than it saves.
-_REMOTE_READ_AHEAD, _DISK_READ_AHEAD = 256 << 20, 8 << 20
+_REMOTE_READ_AHEAD_BYTES = 256 << 20
+_DISK_READ_AHEAD_BYTES = 8 << 20
 
 
 class RecordSource:
@@ -76,7 +77,7 @@ class RecordSource:
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
         check_integer("read_ahead", read_ahead, 1, or_none=True)
         dataset = open_dataset(folder)
-        default_bytes = _REMOTE_READ_AHEAD if is_remote(folder) else _DISK_READ_AHEAD
+        default_bytes = _REMOTE_READ_AHEAD_BYTES if is_remote(folder) else _DISK_READ_AHEAD_BYTES
         self._read_ahead = default_bytes if read_ahead is None else read_ahead
         self._split = split
         self._folder = folder
@@ -122,7 +123,7 @@ class RecordSource:
         batch_size: int = 1,
         window_bytes: int = 256 << 20,
     ) -> ShuffledRecords:
-        """Return the records in a shuffled order that is read at the rate of a stream, as a sequence.
+        """Return the records in a shuffled order, as a sequence that is read at the rate of a stream.
 
         Shards are cut into chunks of 8 MiB, less for a small window. Every epoch permutes the chunks over the whole split, and the
         records within windows of neighbouring chunks in that order. The order depends on the dataset and the arguments alone, on
@@ -134,8 +135,8 @@ class RecordSource:
             epochs: number of epochs, one after the other in the sequence. With `range(k, len(shuffled))` as its sampler, PyTorch's
                 loader begins at position k.
             host_index: index of this host, from 0.
-            host_count: number of hosts that share each epoch: every record goes to one host, and the hosts' numbers of records in
-                an epoch differ by one at most.
+            host_count: number of hosts that share each epoch: every record goes to one host, and the hosts' record counts in an
+                epoch differ by one at most.
             workers: number of a loader's worker processes. Each then reads its own chunks; otherwise each would read all of them.
             batch_size: with `workers`, the number of neighbouring records that a loader gives to one worker: its batch size.
             window_bytes: bytes in the files of a window of records that are permuted together.

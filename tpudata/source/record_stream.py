@@ -31,8 +31,8 @@ class _SizedChunk(NamedTuple):
     size: int
 
 
-def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> Iterator[Record]:
-    """Yield the records from number `first` on, in order.
+def stream_records(records: ShardRecords, read_ahead: int, first_number: int = 0) -> Iterator[Record]:
+    """Yield the records from number `first_number` on, in order.
 
     Closing or dropping the iterator ends its threads, after the requests in flight. In a forked process it reads anew from the
     record that comes next.
@@ -40,20 +40,23 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
     Args:
         records: the records of a split.
         read_ahead: bytes of the chunks in memory at most, chunks in flight included; at least one chunk is read.
-        first: number of the first record.
+        first_number: number of the first record.
 
     Raises:
         CorruptionError: a record or an index is damaged.
         DatasetError: an index belongs to another shard.
         StorageError: a file cannot be read.
     """
-    readers, owner, next_record = Readers(), os.getpid(), first
+    readers = Readers()
+    owner_pid = os.getpid()
+    next_number = first_number
     # Small enough that several chunks are read at the same time.
-    chunk_bytes = min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS))
-    chunks = _iterate_chunks(records, readers, first, chunk_bytes)
+    max_chunk_bytes = min(CHUNK_BYTES, max(1, read_ahead // _MIN_CHUNKS))
+    chunks = _iterate_chunks(records, readers, first_number, max_chunk_bytes)
     # Chunks that are being read, each with the future of its records.
     reads: deque[tuple[_SizedChunk, Future[LoadedChunk]]] = deque()
-    used_bytes, next_chunk = 0, next(chunks, None)
+    used_bytes = 0
+    next_chunk = next(chunks, None)
     try:
         while next_chunk or reads:
             while next_chunk and (not reads or used_bytes + next_chunk.size <= read_ahead):
@@ -63,11 +66,11 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
             sized_chunk, read = reads.popleft()
             loaded_chunk = read.result()
             for number in range(len(loaded_chunk)):
-                next_record += 1
+                next_number += 1
                 yield loaded_chunk.get_record(number)
-                if owner != os.getpid():
+                if owner_pid != os.getpid():
                     # The threads that read ahead are in the parent.
-                    yield from stream_records(records, read_ahead, next_record)
+                    yield from stream_records(records, read_ahead, next_number)
                     return
             used_bytes -= sized_chunk.size
             # Without this, the chunk would stay in memory while the next one is awaited.
@@ -76,21 +79,24 @@ def stream_records(records: ShardRecords, read_ahead: int, first: int = 0) -> It
         readers.close()
 
 
-def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, limit: int) -> Iterator[_SizedChunk]:
+def _iterate_chunks(
+    records: ShardRecords, readers: Readers, first_number: int, max_chunk_bytes: int
+) -> Iterator[_SizedChunk]:
     """Yield the chunks from a record on, in order; indexes are read ahead.
 
     Args:
         records: the records of a split.
         readers: threads that read the indexes.
-        first_record: number of the first record.
-        limit: most bytes of a chunk, before compression; a single record, or a block of a compressed shard, may have more.
+        first_number: number of the first record.
+        max_chunk_bytes: most bytes of a chunk, before compression; a single record, or a block of a compressed shard, may have
+            more.
     """
-    if first_record == len(records):
+    if first_number == len(records):
         return
-    first_shard_index, start = records.locate(first_record)
+    first_shard_index, start_index = records.locate(first_number)
     # Indices in `records.shards` of the shards whose index files have not been requested.
     shard_indices = iter(range(first_shard_index, len(records.shards)))
-    # The requested ones, each with the future of the content of its index file.
+    # The requested ones, each with the future of its index.
     index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, _INDEXES_AHEAD))
     while index_reads:
         shard_index, read = index_reads.popleft()
@@ -98,7 +104,7 @@ def _iterate_chunks(records: ShardRecords, readers: Readers, first_record: int, 
         # Read one more index, in place of the one that was taken.
         index_reads.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, 1))
         for run_first, run_stop in records.runs[shard_index].tolist():
-            for first, stop in cut_by_bytes(index, max(run_first, start), run_stop, limit):
+            for first, stop in cut_by_bytes(index, max(run_first, start_index), run_stop, max_chunk_bytes):
                 yield _SizedChunk(Chunk(shard_index, first, stop), count_bytes(index, first, stop))
         # Only the first shard is read from its middle.
-        start = 0
+        start_index = 0

@@ -148,12 +148,12 @@ class ShardRecords:
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
         """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
-        ascending = np.asarray(numbers, np.int64)[order]
+        ascending_numbers = np.asarray(numbers, np.int64)[order]
         # For each record, the index of its shard in `self.shards`.
-        shard_indices = np.searchsorted(self._ends, ascending, "right")
+        shard_indices = np.searchsorted(self._ends, ascending_numbers, "right")
         for shard_index in np.unique(shard_indices).tolist():
             first, stop = np.searchsorted(shard_indices, (shard_index, shard_index + 1)).tolist()
-            numbers_in_shard = ascending[first:stop] - (self._ends[shard_index - 1] if shard_index else 0)
+            numbers_in_shard = ascending_numbers[first:stop] - (self._ends[shard_index - 1] if shard_index else 0)
             record_indices = _skip_quarantined(self.runs[shard_index], numbers_in_shard)
             result_indices = order[first:stop].tolist()
             bounds = [0, *self._find_cuts(self.index(shard_index), record_indices), len(record_indices)]
@@ -175,25 +175,27 @@ class ShardRecords:
         ends = index.offsets[record_indices + 1].astype(np.int64).tolist()
         # Reading the bytes between two records costs less than a request, but more than a second read of a disk.
         largest_gap = _MAX_REMOTE_GAP if self._is_remote else 0
-        cuts, part_begin = [], begins[0]
-        for row in range(1, len(begins)):
-            if begins[row] - ends[row - 1] > largest_gap or ends[row] - part_begin > CHUNK_BYTES:
-                cuts.append(row)
-                part_begin = begins[row]
+        cuts = []
+        request_begin = begins[0]
+        for position in range(1, len(begins)):
+            gap = begins[position] - ends[position - 1]
+            if gap > largest_gap or ends[position] - request_begin > CHUNK_BYTES:
+                cuts.append(position)
+                request_begin = begins[position]
         return cuts
 
     def _read_span(self, span: _Span) -> list[Record]:
         """Return the records of a span; on an object store, a span with a damaged record is read a second time."""
         try:
-            return self._read_checked(span)
+            return self._read_span_once(span)
         except CorruptionError:
             if not self._is_remote:
                 raise
             # Ranges of an object have no checksum, so bytes may have been damaged in transit: read once more.
             # The cache holds no damaged bytes.
-            return self._read_checked(span)
+            return self._read_span_once(span)
 
-    def _read_checked(self, span: _Span) -> list[Record]:
+    def _read_span_once(self, span: _Span) -> list[Record]:
         """Read the records of a span once; CorruptionError if one is damaged."""
         index, path = self.index(span.shard_index), self._paths[span.shard_index]
         read_frames = self._read_frames if index.compression is None else self._read_compressed_frames
@@ -219,10 +221,10 @@ class ShardRecords:
         """Return the records of a span with their headers and footers, from unpacked blocks, which are cached."""
         frames = []
         for record_index in span.record_indices:
-            block = record_index // index.block_records
-            read_block = functools.partial(read_blocks, path, index, block, block + 1, is_checked=True)
-            data = self._blocks.get((span.shard_index, block), read_block, len)
-            block_begin, _ = index.block_range(block)
+            block_index = record_index // index.block_records
+            read_block = functools.partial(read_blocks, path, index, block_index, block_index + 1, is_checked=True)
+            data = self._blocks.get((span.shard_index, block_index), read_block, len)
+            block_begin, _ = index.block_range(block_index)
             frames.append(_cut_frame(data, block_begin, index, record_index))
         return frames
 
@@ -242,7 +244,7 @@ def _skip_quarantined(runs: Integers, numbers: Integers) -> Integers:
     lengths = runs[:, 1] - runs[:, 0]
     ends = np.cumsum(lengths)
     run_indices = np.searchsorted(ends, numbers, "right")
-    # The position in the run, counted from the run's first record.
+    # A record's position in its run, added to the index of the run's first record.
     record_indices: Integers = numbers - (ends - lengths)[run_indices] + runs[run_indices, 0]
     return record_indices
 

@@ -25,7 +25,7 @@ from tpudata.source.shard_records import ShardRecords
 _MIN_CHUNKS = 32
 # Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The next late record
 # makes its window be read again, with a warning.
-_MAX_LATE = 64
+_MAX_LATE_RECORDS = 64
 _log = logging.getLogger("tpudata")
 
 
@@ -34,6 +34,7 @@ class ShuffledRecords:
 
     `shuffled[p]` is record number p of the order: first the host's records in the order of the first epoch, then its records in the
     order of the second, and so on.
+
     Read positions approximately in order: then every chunk is read once an epoch, and the next window is read while one is used;
     memory holds two windows, and a third one while several threads read at the end of a window.
 
@@ -71,9 +72,9 @@ class ShuffledRecords:
         self._records = records
         self._decode = decode
         # Smaller chunks for a small window, which otherwise would hold too few to be mixed and read at the same time.
-        table = _cut_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
+        table = _make_chunk_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
         # Mean size of a chunk.
-        chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.counts)
+        chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.record_counts)
         self._order = ChunkOrder(
             table,
             seed=seed,
@@ -89,7 +90,7 @@ class ShuffledRecords:
                 f"host_count={host_count}: the split has {count_text(len(records), 'record')}, none for host {host_index}. Pass"
                 " fewer hosts."
             )
-        self._start()
+        self._reset()
 
     def __len__(self) -> int:
         """Return the number of records of this host, in all epochs."""
@@ -127,44 +128,46 @@ class ShuffledRecords:
         return f"ShuffledRecords(records={len(self._records)}, {options})"
 
     def __getstate__(self) -> dict[str, Any]:
+        # Windows and threads are not pickled: a worker process makes its own.
         return {"records": self._records, "decode": self._decode, **self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _start(self) -> None:
+    def _reset(self) -> None:
         """Begin with no windows in memory, in a new object or in a forked process."""
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
         self._lock = threading.Lock()
         self._readers = Readers()
         # By lane, the windows in memory, in order: at most the window before the current one, the current one, and the next one.
         self._lanes: dict[int, _Lane] = {}
         # Number of late records, which were requested after their window was dropped, and whether a warning was logged.
         self._late_count = 0
-        self._is_warned = False
+        self._has_warned = False
 
     def _read_record(self, position: int) -> Record:
         """Return the record of a position, from its window or read alone."""
-        if self._owner != os.getpid():
+        if self._owner_pid != os.getpid():
             # The threads, and perhaps the owner of the lock, are in the parent.
-            self._start()
+            self._reset()
         key, index = self._order.locate(position)
         with self._lock:
-            loading = None if self._accept_late_record(key, index) else self._open_window(key)
+            is_read_alone = self._accept_late_record(key, index)
+            loading = None if is_read_alone else self._open_window(key)
         if loading is None:
             return self._read_alone(key, index)
         try:
-            chunk = loading.chunks[int(loading.window.chunk_of[index])].result()
+            chunk = loading.chunks[int(loading.window.chunk_indices[index])].result()
         except BaseException:
             # Drop the lane's windows, so that the next call reads them again.
             with self._lock:
                 self._lanes.pop(key.lane, None)
             raise
-        record = chunk.get_record(int(loading.window.record_of[index]))
+        record = chunk.get_record(int(loading.window.record_indices[index]))
         with self._lock:
             # Drop the window after its last record.
-            loading.remaining -= 1
-            if not loading.remaining and key.lane in self._lanes:
+            loading.remaining_count -= 1
+            if not loading.remaining_count and key.lane in self._lanes:
                 self._lanes[key.lane].pop(key, None)
         return record
 
@@ -174,7 +177,7 @@ class ShuffledRecords:
         # The first window, or a jump: the windows in memory are no longer read.
         if key not in lane:
             lane.clear()
-            lane[key] = self._load(key)
+            lane[key] = self._load_window(key)
         is_newest = key == next(reversed(lane))
         if is_newest:
             # Threads may still read the window before this one, but no earlier window.
@@ -182,13 +185,13 @@ class ShuffledRecords:
                 del lane[passed_key]
             next_key = self._order.find_following(key)
             if next_key:
-                lane[next_key] = self._load(next_key)
+                lane[next_key] = self._load_window(next_key)
         return lane[key]
 
     def _accept_late_record(self, key: WindowKey, index: int) -> bool:
         """Return whether to read a record alone because its window was dropped, and count it; the caller holds the lock.
 
-        After each `_MAX_LATE` late records it returns False, so that the window is read again; the first time it also warns.
+        After each `_MAX_LATE_RECORDS` late records it returns False, so that the window is read again; the first time, it warns.
         """
         lane = self._lanes.get(key.lane)
         # Only windows before the oldest in memory were dropped. A read of a dropped window's first record is a jump back, such as
@@ -196,10 +199,10 @@ class ShuffledRecords:
         if not lane or key >= next(iter(lane)) or index == 0:
             return False
         self._late_count += 1
-        if self._late_count % (_MAX_LATE + 1):
+        if self._late_count % (_MAX_LATE_RECORDS + 1):
             return True
-        if not self._is_warned:
-            self._is_warned = True
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "%r: windows are read again and again, since positions are not read in order. Read fewer of them at the same"
                 " time, or pass a larger window_bytes.",
@@ -210,11 +213,12 @@ class ShuffledRecords:
     def _read_alone(self, key: WindowKey, index: int) -> Record:
         """Read a record of a window without the window's chunks."""
         window = self._order.make_window(key)
-        chunk = window.chunks[window.chunk_of[index]]
-        record = chunk.first + int(window.record_of[index])
-        return self._records.load(Chunk(chunk.shard_index, record, record + 1)).get_record(0)
+        chunk = window.chunks[window.chunk_indices[index]]
+        record_index = chunk.first + int(window.record_indices[index])
+        return self._records.load(Chunk(chunk.shard_index, record_index, record_index + 1)).get_record(0)
 
-    def _load(self, key: WindowKey) -> _LoadingWindow:
+    def _load_window(self, key: WindowKey) -> _LoadingWindow:
+        """Return a window after starting to read its chunks."""
         return _LoadingWindow(self._order.make_window(key), self._readers, self._records)
 
 
@@ -229,26 +233,26 @@ class _LoadingWindow:
     Attributes:
         window: the window, whose chunks and order locate its records.
         chunks: records of the window's chunks, as they arrive.
-        remaining: number of records that have not been taken.
+        remaining_count: number of records that have not been taken.
     """
 
     def __init__(self, window: Window, readers: Readers, records: ShardRecords) -> None:
         self.window = window
         self.chunks: list[Future[LoadedChunk]] = [readers.submit(records.load, chunk) for chunk in window.chunks]
-        self.remaining = len(window.chunk_of)
+        self.remaining_count = len(window.chunk_indices)
 
 
 _Lane = dict[WindowKey, _LoadingWindow]
 
 
-def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
+def _make_chunk_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
     """Cut all shards, without records in quarantine, into chunks of about `chunk_bytes` bytes of the file.
 
-    Indexes are not read for this, so the chunks of a run have about equal numbers of records, whatever their sizes.
+    Indexes are not read for this, so the chunks of a run have about equal record counts, whatever the sizes of the records.
     """
     # Compressed shards are read in whole blocks of records.
     step = BLOCK_RECORDS if records.is_compressed else 1
-    shards, firsts, counts = [], [], []
+    shard_indices, first_indices, record_counts = [], [], []
     for shard_index, (shard, runs) in enumerate(zip(records.shards, records.runs, strict=True)):
         for first, stop in runs.tolist():
             run_bytes = (stop - first) * shard.bytes / shard.records
@@ -257,7 +261,8 @@ def _cut_table(records: ShardRecords, chunk_bytes: int) -> ChunkTable:
             bounds[1:-1] = np.clip(np.round(bounds[1:-1] / step) * step, first, stop)
             # Bounds that were rounded to the same block would make empty chunks.
             bounds = np.unique(bounds)
-            shards.append(np.full(len(bounds) - 1, shard_index))
-            firsts.append(bounds[:-1])
-            counts.append(np.diff(bounds))
-    return ChunkTable(*(np.concatenate(arrays).astype(np.int64) for arrays in (shards, firsts, counts)))
+            shard_indices.append(np.full(len(bounds) - 1, shard_index))
+            first_indices.append(bounds[:-1])
+            record_counts.append(np.diff(bounds))
+    columns = (shard_indices, first_indices, record_counts)
+    return ChunkTable(*(np.concatenate(arrays).astype(np.int64) for arrays in columns))

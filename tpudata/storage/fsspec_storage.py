@@ -29,7 +29,7 @@ from tpudata.storage.objects.retries import Retries, RetryPolicy
 
 _BLOCK_BYTES = 8 << 20
 # Schemes whose uploads can be discarded: their objects are written in place, objects of other schemes under a temporary name.
-_DISCARDABLE = ("s3", "s3a")
+_DISCARDABLE_SCHEMES = ("s3", "s3a")
 # Errors about one path; any other error is one of the store or the connection.
 _PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, AbsentError)
 
@@ -131,7 +131,12 @@ class _FsspecObjects:
         return Description(int(info["size"]))
 
     def get(self, path: str, span: tuple[int, int] | None, version: int | None) -> Content:
-        """Return the bytes of a file: all of them, or `span` (offset and length)."""
+        """Return the bytes of a file: all of them, or `span` (offset and length).
+
+        Raises:
+            AbsentError: the file does not exist.
+            RangeError: the span begins after the end of the file.
+        """
         del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
         try:
@@ -184,11 +189,12 @@ class _FsspecObjects:
         with _translate_errors("written", path):
             folder = posixpath.dirname(store_path)
             filesystem.makedirs(folder, exist_ok=True)
-            can_discard = self._scheme in _DISCARDABLE
+            can_discard = self._scheme in _DISCARDABLE_SCHEMES
             written_path = store_path if can_discard else f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-            file = filesystem.open(written_path, "wb", **({"autocommit": False} if can_discard else {}))
+            options = {"autocommit": False} if can_discard else {}
+            file = filesystem.open(written_path, "wb", **options)
         try:
-            with _translate_errors("written", path, caught=OSError):
+            with _translate_errors("written", path, error_class=OSError):
                 yield file
             with _translate_errors("written", path):
                 file.close()
@@ -271,13 +277,13 @@ def _make_entry(path: str, info: dict[str, Any]) -> Entry:
 
 
 @contextlib.contextmanager
-def _translate_errors(action: str, path: str, caught: type[Exception] = Exception) -> Iterator[None]:
+def _translate_errors(action: str, path: str, error_class: type[Exception] = Exception) -> Iterator[None]:
     """Turn an exception of a store's package into an error that names the path.
 
     Args:
         action: what could not be done, such as "read".
         path: path of the file or folder, for the message.
-        caught: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's own.
+        error_class: class of the exceptions to translate. While a file is written, exceptions of other classes are the caller's.
 
     Raises:
         StorageError: the exception is about the path.
@@ -292,7 +298,7 @@ def _translate_errors(action: str, path: str, caught: type[Exception] = Exceptio
         raise StorageError(
             f"{path} could not be {action}: {_format_reason(error)}. Check the path and your access."
         ) from error
-    except caught as error:
+    except error_class as error:
         raise StorageUnavailableError(
             f"{path} could not be {action}: {_format_reason(error)}. Check the store, and run again."
         ) from error

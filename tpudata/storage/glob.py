@@ -138,7 +138,7 @@ def _walk(
 def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folder: bool) -> set[int]:
     """Return the positions in the pattern that the next part of a path may match, after `name` matched one at `positions`.
 
-    `len(parts)` among them says that the path up to `name` matches the whole pattern.
+    `len(parts)` among them means that the path up to `name` matches the whole pattern.
     """
     next_positions = {
         position + 1 for position in positions if parts[position] != _ANY_FOLDERS and _matches(name, parts[position])

@@ -9,7 +9,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 from tpudata.errors import StorageError
 
 
-def not_a_file_error(path: str) -> StorageError:
+def make_not_a_file_error(path: str) -> StorageError:
     """Return the error for the path of a pipe, a socket or a device: reading it could block or never end."""
     return StorageError(f"{path}: neither a file nor a folder. Move it away, or pass another path.")
 
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     def checked(self) -> Entry:
         """Return the entry; StorageError for a pipe, a socket or a device, whose reading could block or never end."""
         if self.is_special:
-            raise not_a_file_error(self.path)
+            raise make_not_a_file_error(self.path)
         return self
 
 
@@ -126,7 +126,7 @@ class Storage(Protocol):
         """Remove a file; no error if it does not exist."""
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it equals `old`, by `new`; return whether that was done.
+        """Replace the content of a small file with `new` if it equals `old`; return whether that was done.
 
         None stands for no file. If several callers try at the same time, one succeeds, provided that all contents ever written
         differ. Several machines may succeed on a disk without hard links, or a store of fsspec without exclusive creation.

@@ -46,15 +46,15 @@ class RequestLimits:
 
 
 _DEFAULT = RequestLimits()
-# Limits that are in force, by an identifier of their context; the context that began last comes last.
-_held: dict[object, RequestLimits] = {}
+# Limits that are in force, by an object for each context; the context that began last comes last.
+_limits_by_context: dict[object, RequestLimits] = {}
 _lock = threading.Lock()
 
 
 def request_limits() -> RequestLimits:
     """Return the limits of this process: of the context that began last and has not ended, or the defaults without contexts."""
     with _lock:
-        return next(reversed(_held.values()), _DEFAULT)
+        return next(reversed(_limits_by_context.values()), _DEFAULT)
 
 
 @contextlib.contextmanager
@@ -62,9 +62,9 @@ def held_request_limits(limits: RequestLimits) -> Iterator[None]:
     """Apply limits to this process while the context lasts; contexts may end in any order."""
     key = object()
     with _lock:
-        _held[key] = limits
+        _limits_by_context[key] = limits
     try:
         yield
     finally:
         with _lock:
-            del _held[key]
+            del _limits_by_context[key]

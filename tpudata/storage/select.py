@@ -24,7 +24,7 @@ STORAGES: Mapping[str, str] = MappingProxyType(
 )
 # Installed packages add to the table by entry points of this group.
 ENTRY_POINTS = "tpudata.storages"
-_MEMBERS = sorted(name for name in vars(Storage) if not name.startswith("_"))
+_MEMBER_NAMES = sorted(name for name in vars(Storage) if not name.startswith("_"))
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _LOCAL = LocalStorage()
@@ -74,7 +74,7 @@ def _make_storage(scheme: str) -> Storage | None:
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=scheme):
         storage_or_factory = load_entry_point(point)
         storage = storage_or_factory() if callable(storage_or_factory) else storage_or_factory
-        missing_members = [name for name in _MEMBERS if not hasattr(storage, name)]
+        missing_members = [name for name in _MEMBER_NAMES if not hasattr(storage, name)]
         if missing_members:
             raise UsageError(
                 f"{scheme}://: the storage of {point.value} lacks members of tpudata.storage.Storage (got {type(storage).__name__}"

@@ -1,6 +1,6 @@
 """Decoding of a `tf.train.Example`, to the values that a protobuf parser gives.
 
-Lists may be packed or not, fields come in any order, unknown fields are skipped, and of a repeated key the last entry counts.
+Lists may be packed or not, fields come in any order, unknown fields are skipped, and the last entry of a repeated key counts.
 
 Messages that no writer of Examples makes, and that parsers read differently, are errors: protobuf merges or skips their parts,
 and TensorFlow's `parse_example` reads the first part or none. These are:

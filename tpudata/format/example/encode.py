@@ -109,7 +109,7 @@ def encode_entry(name: str, value: Any) -> bytes:
         value: its value or values, as `encode_example` takes them.
 
     Raises:
-        FeatureError: the value is one that `encode_example` does not take.
+        FeatureError: the name or the value is one that `encode_example` does not take.
     """
     # The most frequent values: the entries of integers, and the heads of short bytes values, are cached.
     if type(value) is int:
@@ -142,6 +142,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def _encode_field(number: int, data: bytes) -> bytes:
+    """Return a field of bytes, or of an encoded message, with its tag and length."""
     return _encode_tag(number, LENGTH) + encode_varint(len(data)) + data
 
 
@@ -152,7 +153,7 @@ def _encode_map_entry(name: str, feature: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=256)
 def _sort_names(names: tuple[str, ...]) -> list[str]:
-    # Cached, because consecutive records have the same features. UTF-8 sorts as str does.
+    # Cached, because consecutive records have the same features. The key only checks the names: UTF-8 sorts as str does.
     return sorted(names, key=encode_name)
 
 
@@ -172,6 +173,7 @@ def _encode_bytes_head(name: str, size: int) -> bytes:
     encoded_feature_size = encode_varint(feature_size)
     key = encode_key(name)
     encoded_entry_size = encode_varint(len(key) + 1 + len(encoded_feature_size) + feature_size)
+    # The tag 0x0a is field 1: the map entry, its key, the BytesList and its value. The tag 0x12 is field 2: the entry's Feature.
     return b"\x0a%b%b\x12%b\x0a%b\x0a%b" % (
         encoded_entry_size,
         key,

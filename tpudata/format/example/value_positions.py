@@ -77,11 +77,11 @@ def _read_map_entry(example: memoryview, entry_begin: int, entry_end: int) -> tu
         ValueError, IndexError: the entry is damaged.
     """
     fields = list(iterate_fields(example, entry_begin, entry_end))
-    payloads = {number: (begin, end) for number, wire, begin, end in fields if wire == LENGTH}
+    ranges_by_number = {number: (begin, end) for number, wire, begin, end in fields if wire == LENGTH}
     # Parsers merge or reject a repeated key or value.
-    if len(fields) != 2 or set(payloads) != {KEY, VALUE}:
+    if len(fields) != 2 or set(ranges_by_number) != {KEY, VALUE}:
         return None
-    lists = list(iterate_fields(example, *payloads[VALUE]))
+    lists = list(iterate_fields(example, *ranges_by_number[VALUE]))
     if len(lists) != 1:
         return None
     ((list_number, list_wire, list_begin, list_end),) = lists
@@ -92,4 +92,4 @@ def _read_map_entry(example: memoryview, entry_begin: int, entry_end: int) -> tu
     kind, wires = _KINDS.get(list_number, ("", ()))
     if number != LIST_VALUE or wire not in wires:
         return None
-    return str(example[slice(*payloads[KEY])], "utf-8"), ValuePosition(kind, begin, end)
+    return str(example[slice(*ranges_by_number[KEY])], "utf-8"), ValuePosition(kind, begin, end)

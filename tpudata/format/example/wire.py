@@ -27,13 +27,13 @@ LIST_VALUE = 1
 MAX_EXAMPLE_BYTES = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _START_GROUP, _END_GROUP = 3, 4
-_MAX_FIELDS = 2**29 - 1
+_MAX_FIELD_NUMBER = 2**29 - 1
 
 
 def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
     """Yield (field number, wire type, begin, end) of each field of a message.
 
-    `begin` and `end` are the offsets in `data` of the field's payload: the bytes of a varint or a number, or the bytes that follow
+    `begin` and `end` are the offsets in `data` of the field's content: the bytes of a varint or a number, or the bytes that follow
     the length.
 
     Args:
@@ -46,7 +46,9 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             TensorFlow's parser takes for an unknown field.
         IndexError: the data end inside a tag, a size or a varint.
     """
-    position, end = begin, len(data) if end is None else end
+    position = begin
+    if end is None:
+        end = len(data)
     while position < end:
         # Tags and sizes of one byte, the most frequent ones, are read without a call.
         tag = data[position]
@@ -57,7 +59,7 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             if not data[position - 1]:
                 raise ValueError("a tag that is longer than needed")
         number, wire = tag >> 3, tag & 7
-        if not 0 < number <= _MAX_FIELDS:
+        if not 0 < number <= _MAX_FIELD_NUMBER:
             raise ValueError(f"field number {number}")
         if wire == LENGTH:
             size = data[position]
@@ -74,9 +76,9 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             raise ValueError(f"wire type {wire}")
         if size > end - position:
             raise ValueError(f"a field of {size} bytes in {end - position}")
-        payload_begin = position
+        content_begin = position
         position += size
-        yield number, wire, payload_begin, position
+        yield number, wire, content_begin, position
 
 
 def read_varint(data: memoryview, position: int) -> tuple[int, int]:

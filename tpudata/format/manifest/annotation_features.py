@@ -41,12 +41,13 @@ class ObjectTable:
     @property
     def box_columns(self) -> tuple[Feature, ...]:
         """The feature of whole boxes or, if there is none, those of all four edges (ymin, xmin, ymax, xmax); otherwise empty."""
-        features = {feature.name: feature for feature in self.columns}
-        box_feature = features.get(self._join_name(_BOX))
+        features_by_name = {feature.name: feature for feature in self.columns}
+        box_feature = features_by_name.get(self._join_name(_BOX))
         if box_feature is not None:
             return (box_feature,)
-        edges = tuple(features[name] for edge in _EDGES if (name := self._join_name(f"{_BOX}/{edge}")) in features)
-        return edges if len(edges) == len(_EDGES) else ()
+        edge_names = [self._join_name(f"{_BOX}/{edge}") for edge in _EDGES]
+        edge_features = tuple(features_by_name[name] for name in edge_names if name in features_by_name)
+        return edge_features if len(edge_features) == len(_EDGES) else ()
 
     @property
     def label(self) -> Feature | None:
@@ -64,7 +65,7 @@ class ObjectTable:
         return next((f for f in self.columns if f.kind == "bytes" and f.name.endswith("class/text")), None)
 
     def count(self, example: Mapping[str, Value]) -> int:
-        """Return the number of objects of a record: the entries of its longest list."""
+        """Return the number of objects in a record: the number of entries of its longest list."""
         return max(count_entries(feature, example.get(feature.name, ())) for feature in self.columns)
 
     def boxes(self, example: Mapping[str, Value]) -> list[Box]:
@@ -79,18 +80,18 @@ class ObjectTable:
         rows = columns[0].reshape(-1, 4) if len(columns) == 1 else np.stack(columns, axis=1)
         return [(ymin, xmin, ymax, xmax) for ymin, xmin, ymax, xmax in rows.tolist()]
 
-    def class_names(self, example: Mapping[str, Value], labels: Sequence[str]) -> list[str]:
+    def class_names(self, example: Mapping[str, Value], dataset_names: Sequence[str]) -> list[str]:
         """Return the class of each object of a record: its name, or its number in digits if it has no name; empty without classes.
 
         Args:
             example: the record.
-            labels: class names of the dataset; not used if the objects are known to have another number of classes.
+            dataset_names: class names of the dataset; not used if the objects are known to have another number of classes.
         """
         if self.class_text is not None and (stored_names := example.get(self.class_text.name)):
             return [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in stored_names]
         if self.label is None:
             return []
-        names = labels if self.label.num_classes in (None, len(labels)) else ()
+        names = dataset_names if self.label.num_classes in (None, len(dataset_names)) else ()
         numbers = [value for value in example.get(self.label.name, ()) if isinstance(value, int)]
         indices = [number - self.label.label_offset for number in numbers]
         return [
@@ -114,7 +115,7 @@ def object_tables(features: Iterable[Feature]) -> tuple[ObjectTable, ...]:
     columns_by_prefix: dict[str, list[Feature]] = {prefix: [] for prefix in sorted(prefixes, key=len, reverse=True)}
     for feature in lists:
         for prefix, columns in columns_by_prefix.items():
-            if _is_column(feature, prefix, is_picture=prefix in picture_prefixes):
+            if _is_column(feature, prefix, is_picture_prefix=prefix in picture_prefixes):
                 columns.append(feature)
                 break
     return tuple(ObjectTable(prefix, tuple(columns)) for prefix, columns in columns_by_prefix.items() if columns)
@@ -175,17 +176,17 @@ def _find_box_prefix(feature: Feature) -> str | None:
     return None
 
 
-def _is_column(feature: Feature, prefix: str, *, is_picture: bool) -> bool:
+def _is_column(feature: Feature, prefix: str, *, is_picture_prefix: bool) -> bool:
     """Return whether a list has an entry for each object of a prefix.
 
     Args:
         feature: the list.
         prefix: the prefix; if it is empty or a picture's, lists of other things, such as captions, also have it.
-        is_picture: whether a picture has this prefix.
+        is_picture_prefix: whether a picture has this prefix.
     """
     if _find_box_prefix(feature) == prefix:
         return True
-    if not prefix or is_picture or not feature.name.startswith(f"{prefix}/"):
+    if not prefix or is_picture_prefix or not feature.name.startswith(f"{prefix}/"):
         return False
     # In TensorFlow's object detection, one list has the points of all objects, several for each of them.
     return f"/{_POINT}/" not in feature.name or feature.shape != (None,)

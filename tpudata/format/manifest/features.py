@@ -22,8 +22,10 @@ _DTYPES: dict[str | None, dict[str, tuple[str, ...]]] = {
     "raw": {"bytes": ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")},
     "utf8": {"bytes": ("string",)},
 }
-# numpy before 2.0 allows 32 dimensions. Image files are compressed, so they may hold more values than a record has bytes.
-_MAX_DIMENSIONS, _MAX_PIXELS = 32, 2**40
+# As many as numpy before 2.0 allows.
+_MAX_DIMENSIONS = 32
+# Image files are compressed, so they may hold more values than a record has bytes.
+_MAX_IMAGE_VALUES = 2**40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Feature:
             a list of any length. The number of dimensions is fixed. An image is (height, width, channels), and every record is
             decoded to these channels. A label map is (height, width, 1).
         encoding: encoding of the stored bytes: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
-            `"label_map"` (a grey PNG of 8 or 16 bits, as `dtype` says, whose values are the class of each pixel: readers change
-            none), `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
+            `"label_map"` (a grey PNG of 8 or 16 bits, as `dtype` says, whose values are the class of each pixel, which
+            readers keep unchanged), `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
         num_classes: number of classes of a class label; labels count from `label_offset`. None without classes, and for label maps.
         label_offset: label of the first class (1 for readers that keep 0 for "background").
 
@@ -60,11 +62,11 @@ class Feature:
             raise FeatureError("Feature: its name is empty. Pass its key in the tf.train.Example.")
         if self.kind not in KINDS:
             raise FeatureError(f"Feature {self.name!r}: unknown kind (got {self.kind!r}, expected {', '.join(KINDS)}).")
-        allowed = _DTYPES.get(self.encoding, {}).get(self.kind, ())
-        if self.dtype not in allowed:
+        allowed_dtypes = _DTYPES.get(self.encoding, {}).get(self.kind, ())
+        if self.dtype not in allowed_dtypes:
             raise FeatureError(
                 f"Feature {self.name!r}: unsupported dtype for kind {self.kind!r} and encoding {self.encoding!r}"
-                f" (got {self.dtype!r}, expected {', '.join(allowed) or 'none'})."
+                f" (got {self.dtype!r}, expected {', '.join(allowed_dtypes) or 'none'})."
             )
         object.__setattr__(self, "shape", _normalize_shape(self.name, self.shape))
         if any(size is not None and size < 0 for size in self.shape):
@@ -94,7 +96,7 @@ class Feature:
                 f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MAX_DIMENSIONS})."
                 " Flatten it."
             )
-        limit = _MAX_PIXELS if self.is_image_file else MAX_EXAMPLE_BYTES
+        limit = _MAX_IMAGE_VALUES if self.is_image_file else MAX_EXAMPLE_BYTES
         # The number of values in a record, with sizes that vary and sizes of 0 counted as 1.
         value_count = math.prod(size for size in self.shape if size)
         if value_count > limit:
@@ -135,7 +137,7 @@ class Feature:
 
     @property
     def is_one_value(self) -> bool:
-        """Whether the list holds one bytes value, which is decoded to the whole value."""
+        """Whether a record holds one bytes value that is decoded to the whole array: an image file or raw numbers."""
         return self.is_image_file or self.encoding == "raw"
 
     def to_json(self) -> dict[str, Any]:

@@ -43,7 +43,14 @@ from tpudata.checked_json import INT64_MAX, parse_json
 from tpudata.console.tables import count_text
 from tpudata.errors import DatasetError
 from tpudata.format.checksums import NO_CHECKSUM, insert_checksum
-from tpudata.format.layout import MAX_SHARDS, is_listing_rejects, is_split_name, parse_place, parse_prefix, shard_stem
+from tpudata.format.layout import (
+    MAX_SHARDS,
+    is_listing_rejects,
+    is_split_name,
+    parse_number_and_count,
+    parse_prefix,
+    shard_stem,
+)
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.json_check import check_manifest_json
 from tpudata.format.manifest.parts import RESTORE, Shard, Source, Split
@@ -187,7 +194,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str = MANIFEST_NAME) -> Manifest:
-        """Parse what `to_bytes` wrote.
+        """Parse what `to_bytes` wrote. The checksum is not compared: `verify` does that.
 
         Args:
             data: the file's bytes.
@@ -267,7 +274,7 @@ def _check_shards(manifest: Manifest) -> None:
         DatasetError: a shard has more records than fit its bytes, or the shards' names, which end in the planned number of
             shards of their prefix, announce more shards than a dataset may have.
     """
-    # A record takes at least the 16 bytes of its frame, which gzip packs by a factor of 1032 at best.
+    # A record takes at least the 16 bytes of its frame, which gzip compresses by a factor of 1032 at best.
     largest_ratio = 1 if manifest.compression is None else MAX_RATIO
     planned_count_by_prefix: dict[str, int] = {}
     for shard in list_shards(manifest):
@@ -277,7 +284,8 @@ def _check_shards(manifest: Manifest) -> None:
                 f"Shard {shard.name}: too many records for its size (got {count_text(shard.records, 'record')} in {shard.bytes}"
                 f" bytes, expected at most {max_records}). {RESTORE}"
             )
-        prefix, (_, count) = parse_prefix(shard.name), parse_place(shard.name)
+        prefix = parse_prefix(shard.name)
+        _, count = parse_number_and_count(shard.name)
         # All names of a prefix have one count, except in a damaged manifest.
         planned_count_by_prefix[prefix] = max(planned_count_by_prefix.get(prefix, 0), count)
     planned_count = sum(planned_count_by_prefix.values())

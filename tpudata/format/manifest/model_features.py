@@ -23,8 +23,10 @@ FED_BY_LAYOUT = {
         *("targets", "targets_segment_ids", "targets_positions"),
     ),
 }
-# The two sides of pairs, in layouts text and tokens, and chats in layout text.
-_SIDES, _CHAT = ("inputs", "targets"), ("messages",)
+# The two sides of pairs, in layouts text and tokens.
+_SIDES = ("inputs", "targets")
+# Chats, in layout text.
+_CHAT = ("messages",)
 LABELS = ("image/class/label", "label")
 # Suffix of the ids of each text field in layout tokens, if there are several.
 _IDS_SUFFIX = "_ids"
@@ -45,20 +47,21 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
     candidates = [feature for feature in manifest.features if feature is not label]
     if layout not in FED_BY_LAYOUT:
         return candidates
-    usual = [feature for feature in candidates if feature.name in FED_BY_LAYOUT[layout]]
-    if usual and layout == "tokens":
+    usual_features = [feature for feature in candidates if feature.name in FED_BY_LAYOUT[layout]]
+    if usual_features and layout == "tokens":
         # Chats have loss weights next to their ids.
-        return usual + [feature for feature in candidates if feature.name == "loss_weights" and is_sequence(feature)]
-    if usual or layout not in ("text", "tokens"):
-        return usual
-    # The features of pairs, chats and fields of rows are not called as in FED_BY_LAYOUT.
+        loss_weights = [feature for feature in candidates if feature.name == "loss_weights" and is_sequence(feature)]
+        return usual_features + loss_weights
+    if usual_features or layout not in ("text", "tokens"):
+        return usual_features
+    # The features of pairs, chats and fields of rows have other names than in FED_BY_LAYOUT.
     names = _list_text_names(manifest)
     if layout == "text":
         return [feature for feature in candidates if feature.name in names]
     sequences = [feature for feature in candidates if is_sequence(feature)]
-    named = [feature for feature in sequences if feature.name in names]
+    text_features = [feature for feature in sequences if feature.name in names]
     # If there are several text fields, the ids of each are in a feature FIELD_ids.
-    return named or [feature for feature in sequences if feature.name.endswith(_IDS_SUFFIX)]
+    return text_features or [feature for feature in sequences if feature.name.endswith(_IDS_SUFFIX)]
 
 
 def _list_text_names(manifest: Manifest) -> Collection[str]:
@@ -92,7 +95,7 @@ def is_sequence(feature: Feature) -> bool:
 
 
 def short_name(feature: Feature) -> str:
-    """Return `image` for `image/encoded` and `image_raw`, likewise for label maps, otherwise the feature's own name."""
+    """Return a feature's name without `/encoded` (image files) or `_raw` (raw values): `image` for `image/encoded`, `image_raw`."""
     suffix = {"image": "/encoded", "label_map": "/encoded", "raw": "_raw"}.get(feature.encoding or "", "")
     # A name that consists of the suffix alone stays.
     return feature.name.removesuffix(suffix) or feature.name

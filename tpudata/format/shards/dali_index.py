@@ -22,8 +22,8 @@ from tpudata.storage import for_each, storage_for
 def encode_dali_index(index: ShardIndex) -> bytes:
     """Return the content of the index for DALI of a shard that is not compressed."""
     offsets = index.offsets.astype(np.int64)
-    lines = zip(offsets[:-1].tolist(), np.diff(offsets).tolist(), strict=True)
-    return "".join(f"{offset} {size}\n" for offset, size in lines).encode()
+    offsets_and_sizes = zip(offsets[:-1].tolist(), np.diff(offsets).tolist(), strict=True)
+    return "".join(f"{offset} {size}\n" for offset, size in offsets_and_sizes).encode()
 
 
 def write_dali_index(folder: str, shard: str, index: ShardIndex) -> None:

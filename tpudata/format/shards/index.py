@@ -40,18 +40,19 @@ from tpudata.errors import CorruptionError
 from tpudata.format.checksums import CHECKSUM_BYTES, append_checksum, split_checksum
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 from tpudata.format.tfrecord.gzip_blocks import GZIP, MAX_RATIO
-from tpudata.format.tfrecord.record_writer import Written
+from tpudata.format.tfrecord.record_writer import WrittenRecords
 
 MAGIC = b"TPUDIDX2"
 _ANY_MAGIC = b"TPUDIDX"
 _RESTORE = "Restore the file, or convert the dataset again."
-_COMPRESSIONS: dict[int, str | None] = {0: None, 2: GZIP}
+_COMPRESSION_BY_CODE: dict[int, str | None] = {0: None, 2: GZIP}
 # Readers take and check one block at a time: it is large enough that the checksum's cost per record vanishes, and small enough that
 # a few blocks of 100 kB images fit a buffer.
 BLOCK_RECORDS = 64
 _HEAD = struct.Struct("<8sQQIIII")
 # The offsets of the records follow the header.
 HEAD_BYTES = _HEAD.size
+# Bytes of an offset, of a record or of a block.
 OFFSET_BYTES = 8
 
 
@@ -94,18 +95,19 @@ class ShardIndex:
         return None if self.block_offsets is None else GZIP
 
     def block_range(self, block: int) -> tuple[int, int]:
-        """Return the byte offsets of the start and the end of a block, before compression; blocks count from 0."""
-        start = block * self.block_records
-        return int(self.offsets[start]), int(self.offsets[min(start + self.block_records, self.records)])
+        """Return the byte offsets at which a block begins and ends, before compression; blocks count from 0."""
+        first = block * self.block_records
+        stop = min(first + self.block_records, self.records)
+        return int(self.offsets[first]), int(self.offsets[stop])
 
     def file_range(self, block: int) -> tuple[int, int]:
-        """Return the byte offsets of a block's start and end in the shard's file; with gzip, `unpack_blocks` unpacks this range."""
+        """Return the byte offsets in the shard's file at which a block begins and ends; with gzip, `unpack_blocks` unpacks it."""
         if self.block_offsets is None:
             return self.block_range(block)
         return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
 
     @classmethod
-    def from_written(cls, written: Written, summary: Mapping[str, Any]) -> ShardIndex:
+    def from_written(cls, written: WrittenRecords, summary: Mapping[str, Any]) -> ShardIndex:
         """Return the index of a shard that a RecordWriter has just written."""
         return cls(
             offsets=written.offsets,
@@ -120,20 +122,21 @@ class ShardIndex:
     def to_bytes(self) -> bytes:
         """Return the index as stored on disk."""
         # backslashreplace makes a JSON escape of a lone surrogate, which stands for a byte of a file name that is not UTF-8.
-        summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
-        compression_code = next(code for code, name in _COMPRESSIONS.items() if name == self.compression)
+        encoded_summary = json.dumps(self.summary, sort_keys=True, ensure_ascii=False).encode(errors="backslashreplace")
+        compression_code = next(code for code, name in _COMPRESSION_BY_CODE.items() if name == self.compression)
         head = _HEAD.pack(
             MAGIC,
             self.records,
             self.shard_bytes,
             self.shard_crc32c,
             self.block_records,
-            len(summary),
+            len(encoded_summary),
             compression_code,
         )
         block_offsets = b"" if self.block_offsets is None else self.block_offsets.astype("<u8").tobytes()
-        offsets, block_crc32c = self.offsets.astype("<u8").tobytes(), self.block_crc32c.astype("<u4").tobytes()
-        body = b"".join((head, offsets, block_crc32c, block_offsets, summary))
+        offsets = self.offsets.astype("<u8").tobytes()
+        block_crc32c = self.block_crc32c.astype("<u4").tobytes()
+        body = b"".join((head, offsets, block_crc32c, block_offsets, encoded_summary))
         return append_checksum(body)
 
     @classmethod
@@ -160,16 +163,18 @@ class ShardIndex:
         if not is_whole:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, record_count, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
-        if not record_count or not block_records or compression not in _COMPRESSIONS:
+        if not record_count or not block_records or compression not in _COMPRESSION_BY_CODE:
             content = f"{count_text(record_count, 'record')} in blocks of {count_text(block_records)}"
             raise CorruptionError(
                 path,
                 0,
                 f"{content}, compression {compression}: this tpudata writes no such index. Convert the dataset again",
             )
-        block_count, is_compressed = -(-record_count // block_records), _COMPRESSIONS[compression] is not None
-        block_offset_bytes = 8 * (block_count + 1) if is_compressed else 0
-        expected_bytes = _HEAD.size + 8 * (record_count + 1) + 4 * block_count + block_offset_bytes + summary_bytes
+        block_count = -(-record_count // block_records)
+        is_compressed = _COMPRESSION_BY_CODE[compression] is not None
+        block_offset_count = block_count + 1 if is_compressed else 0
+        offset_bytes = OFFSET_BYTES * (record_count + 1 + block_offset_count)
+        expected_bytes = _HEAD.size + offset_bytes + CHECKSUM_BYTES * block_count + summary_bytes
         if len(body) != expected_bytes:
             raise CorruptionError(
                 path, len(body), f"the index has the wrong length (expected {expected_bytes} bytes before its checksum)"
@@ -220,7 +225,7 @@ def _check_offsets(
     block_bounds = block_offsets.view("<i8")
     if block_bounds[0] != 0 or block_bounds[-1] != shard_bytes or (np.diff(block_bounds) <= 0).any():
         raise ValueError(f"the blocks do not ascend from byte 0 to {shard_bytes}")
-    # A reader allocates the unpacked size of a block, so an index must not claim more than gzip can pack.
+    # A reader allocates a block's unpacked size, so an index must not claim more than gzip can compress into the block's bytes.
     unpacked_sizes = np.diff(np.append(record_bounds[:-1:block_records], record_bounds[-1]))
     if (unpacked_sizes // MAX_RATIO > np.diff(block_bounds)).any():
         raise ValueError("a block is smaller than gzip can make it")

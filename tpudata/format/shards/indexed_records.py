@@ -27,11 +27,12 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
         StorageError: the file cannot be read.
     """
     offsets = index.offsets
-    part_first = first
-    while part_first < stop:
-        block_index = part_first // index.block_records
-        part_stop = min((block_index + 1) * index.block_records, stop)
-        begin, end = int(offsets[part_first]), int(offsets[part_stop])
+    # The records to read from each block are a run.
+    run_first = first
+    while run_first < stop:
+        block_index = run_first // index.block_records
+        run_stop = min((block_index + 1) * index.block_records, stop)
+        begin, end = int(offsets[run_first]), int(offsets[run_stop])
         if index.compression is None:
             data = storage_for(path).read_range(path, begin, end - begin)
             if len(data) < end - begin:
@@ -39,10 +40,10 @@ def read_indexed(path: str, index: ShardIndex, first: int, stop: int) -> Iterato
         else:
             block_begin, _ = index.block_range(block_index)
             data = read_blocks(path, index, block_index, block_index + 1)[begin - block_begin :]
-        for record_index in range(part_first, part_stop):
+        for record_index in range(run_first, run_stop):
             offset = int(offsets[record_index])
             yield offset, check_frame(data[offset - begin : int(offsets[record_index + 1]) - begin], path, offset)
-        part_first = part_stop
+        run_first = run_stop
 
 
 def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_checked: bool = False) -> bytes:
@@ -59,15 +60,18 @@ def read_blocks(path: str, index: ShardIndex, first: int, stop: int, *, is_check
         CorruptionError: a block does not unpack.
         StorageError: the file cannot be read.
     """
-    run_begin, _ = index.file_range(first)
-    _, run_end = index.file_range(stop - 1)
-    packed = storage_for(path).read_range(path, run_begin, run_end - run_begin, is_checked=is_checked)
-    parts = []
+    first_begin, _ = index.file_range(first)
+    _, last_end = index.file_range(stop - 1)
+    compressed_data = storage_for(path).read_range(path, first_begin, last_end - first_begin, is_checked=is_checked)
+    blocks = []
     for block_index in range(first, stop):
-        (packed_begin, packed_end), (begin, end) = index.file_range(block_index), index.block_range(block_index)
+        file_begin, file_end = index.file_range(block_index)
+        begin, end = index.block_range(block_index)
         try:
-            parts.append(unpack_blocks(packed[packed_begin - run_begin : packed_end - run_begin], end - begin))
+            blocks.append(
+                unpack_blocks(compressed_data[file_begin - first_begin : file_end - first_begin], end - begin)
+            )
         except ValueError as error:
             reason = f"the block of the record does not unpack: {error}{UNPACKED}"
             raise CorruptionError(path, begin, reason) from None
-    return b"".join(parts)
+    return b"".join(blocks)

@@ -113,10 +113,10 @@ class ShardKeys:
 
 
 def _are_valid(entries: Entries) -> bool:
-    """Return whether entries ascend, and the last byte of each says that it has a record or was rejected."""
-    # As two big-endian integers each, which numpy compares faster than strings. The lowest byte of the second is the state.
+    """Return whether entries ascend, and the last byte of each is valid: 0 for a record, 1 for a rejected input."""
+    # Each entry as two big-endian integers, which numpy compares faster than strings; its last byte is the lowest of the second.
     halves = entries.view(">u8").reshape(-1, 2)
-    key_hashes, states = halves[:, 0], halves[:, 1]
+    key_hashes, second_halves = halves[:, 0], halves[:, 1]
     has_same_key = key_hashes[1:] == key_hashes[:-1]
-    ascends = (key_hashes[1:] > key_hashes[:-1]) | (has_same_key & (states[1:] >= states[:-1]))
-    return bool(ascends.all() and ((states & 0xFF) <= REJECTED[0]).all())
+    ascends = (key_hashes[1:] > key_hashes[:-1]) | (has_same_key & (second_halves[1:] >= second_halves[:-1]))
+    return bool(ascends.all() and ((second_halves & 0xFF) <= REJECTED[0]).all())

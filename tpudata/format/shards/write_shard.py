@@ -36,6 +36,9 @@ def write_shard(
         compression: None, or `"gzip"`.
         dali_index: whether to also write the index for DALI, which reads no compressed shards.
         replace: whether a shard of other bytes may be there already; see `Storage.create`.
+
+    Raises:
+        DatasetError, UsageError, StorageError: see `write_shard_files`.
     """
     shard, _ = write_shard_files(
         folder, name, records, summary, compression=compression, dali_index=dali_index, replace=replace

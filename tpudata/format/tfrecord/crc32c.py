@@ -14,7 +14,8 @@ import numpy.typing as npt
 _MASK = 0xFFFFFFFF
 # Polynomials have their bits in the checksum's order: the highest of the 32 is x^0. This one is CRC-32C's without x^32.
 _POLYNOMIAL = 0x82F63B78
-_X0, _X8 = 1 << 31, 1 << 31 - 8
+_X0 = 1 << 31
+_X8 = 1 << (31 - 8)
 # Bits of a size that are handled at a time, a digit: fewer take more steps, more take larger tables. And the values of a digit.
 _DIGIT_BITS = 4
 _DIGIT_VALUES = 1 << _DIGIT_BITS
@@ -27,8 +28,8 @@ def _multiply(a: int, b: int) -> int:
         if a & _X0:
             product ^= b
         # The next power of x: in `a` its coefficient moves to the top, `b` is multiplied by x and reduced.
-        a = a << 1 & _MASK
-        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+        a = (a << 1) & _MASK
+        b = (b >> 1) ^ (_POLYNOMIAL if b & 1 else 0)
     return product
 
 
@@ -69,12 +70,14 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
         uint32 [n].
     """
     moved_crcs = crcs
-    for digit in range(-(-int(sizes.max(initial=0)).bit_length() // _DIGIT_BITS)):
+    bit_count = int(sizes.max(initial=0)).bit_length()
+    for digit in range(-(-bit_count // _DIGIT_BITS)):
         # The base-16 digit of each size selects one of 16 multiplications, each with 4 tables of 256 entries.
-        starts = (sizes >> _DIGIT_BITS * digit & _DIGIT_VALUES - 1) * (4 * 256)
+        digit_values = (sizes >> (_DIGIT_BITS * digit)) & (_DIGIT_VALUES - 1)
+        table_offsets = digit_values * (4 * 256)
         tables = _make_digit_tables(digit)
         moved_crcs = np.bitwise_xor.reduce(
-            [tables[starts + 256 * byte + (moved_crcs >> 8 * byte & 0xFF)] for byte in range(4)]
+            [tables[table_offsets + 256 * index + ((moved_crcs >> (8 * index)) & 0xFF)] for index in range(4)]
         )
     return moved_crcs
 
@@ -91,17 +94,18 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
     """
     # The usual table-driven algorithm, a byte at a time: the first table multiplies the state's lowest byte by x^8. The state is
     # inverted at the start and at the end.
-    step = _make_tables(_X8)[0]
+    byte_table = _make_tables(_X8)[0]
     state: npt.NDArray[np.uint32] = ~crcs
     for column in data.T:
-        state = step[(state ^ column) & 0xFF] ^ state >> 8
+        state = byte_table[(state ^ column) & 0xFF] ^ (state >> 8)
     return ~state
 
 
 @functools.cache
 def _make_digit_tables(digit: int) -> npt.NDArray[np.uint32]:
     """Return the tables that multiply by x^(8 * d * 16^digit) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
-    factor, tables = _X0, []
+    factor = _X0
+    tables = []
     for _ in range(_DIGIT_VALUES):
         tables.append(_make_tables(factor))
         factor = _multiply(_POWERS[_DIGIT_BITS * digit], factor)
@@ -114,6 +118,6 @@ def _make_tables(factor: int) -> npt.NDArray[np.uint32]:
     tables = np.zeros((4, 256), np.uint32)
     for bit in range(32):
         # A product is the sum of the products of the bits. The index [:, 1] selects the bytes in which this bit is set.
-        bit_mask = 1 << bit % 8
+        bit_mask = 1 << (bit % 8)
         tables[bit // 8].reshape(-1, 2, bit_mask)[:, 1] ^= np.uint32(_multiply(factor, 1 << bit))
     return tables

@@ -57,24 +57,24 @@ def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int
     Raises:
         CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
     """
-    starts = array("q")
-    starts.append(scan_frames(file, starts, read_bytes=read_bytes, large_bytes=large_bytes))
-    return np.frombuffer(starts, np.int64)
+    offsets = array("q")
+    offsets.append(scan_frames(file, offsets, read_bytes=read_bytes, large_bytes=large_bytes))
+    return np.frombuffer(offsets, np.int64)
 
 
 def scan_frames(
-    file: Entry, starts: array[int], *, read_bytes: int = READ_BYTES, large_bytes: int | None = None
+    file: Entry, offsets: array[int], *, read_bytes: int = READ_BYTES, large_bytes: int | None = None
 ) -> int:
-    """Append the offset of each record of a TFRecord file to `starts`, of type "q", and return the end of the last one.
+    """Append the offset of each record of a TFRecord file to `offsets`, of type "q", and return the end of the last one.
 
     Args:
         file: the TFRecord file, as it was listed.
-        starts: an empty array, which is extended with the offsets.
+        offsets: an empty array, which is extended with the offsets.
         read_bytes: bytes of a read.
         large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
 
     Raises:
-        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed; `starts`
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed; `offsets`
             then has the records before the damage, which begins at the error's `offset`.
     """
     offset = 0
@@ -83,25 +83,25 @@ def scan_frames(
         large_bytes = _LARGE_BYTES if isinstance(storage, LocalStorage) else _LARGE_REMOTE_BYTES
     while offset < file.size:
         # Only the headers of large records are read, which saves the time for their data.
-        has_large_records = bool(starts) and offset // len(starts) >= large_bytes
-        length = HEADER_BYTES if has_large_records else read_bytes
-        data = storage.read_range(file.path, offset, min(length, file.size - offset))
+        has_large_records = bool(offsets) and offset // len(offsets) >= large_bytes
+        size = HEADER_BYTES if has_large_records else read_bytes
+        data = storage.read_range(file.path, offset, min(size, file.size - offset))
         if len(data) < HEADER_BYTES:
             raise CorruptionError(
                 file.path, offset, f"the file ends inside a record's header ({len(data)} of {HEADER_BYTES} bytes)"
             )
-        offset = _walk_headers(data, offset, file, starts)
+        offset = _walk_headers(data, offset, file, offsets)
     return offset
 
 
-def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> int:
+def _walk_headers(data: bytes, piece_offset: int, file: Entry, offsets: array[int]) -> int:
     """Append the offsets of the records whose headers are in a piece of a file; return the offset of the last record's end.
 
     Args:
         data: the piece.
-        offset: offset of the piece in the file.
+        piece_offset: offset of the piece in the file.
         file: the whole file, as it was listed.
-        starts: is extended with the offsets in the file.
+        offsets: is extended with the offsets in the file.
 
     Raises:
         CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
@@ -110,29 +110,29 @@ def _walk_headers(data: bytes, offset: int, file: Entry, starts: array[int]) -> 
     while position + HEADER_BYTES <= len(data):
         header = data[position : position + HEADER_BYTES]
         length = unpack_header(header)
-        begin = offset + position
+        record_offset = piece_offset + position
         if length is None:
-            if begin == 0 and header.startswith(GZIP_MAGIC):
+            if record_offset == 0 and header.startswith(GZIP_MAGIC):
                 reason = "the file is compressed, so its records cannot be located. Unpack it with gunzip."
                 raise CorruptionError(file.path, 0, reason)
-            if begin == 0 and is_zlib(data):
+            if record_offset == 0 and is_zlib(data):
                 reason = "the file is compressed with ZLIB, so its records cannot be located. Write it again without compression."
                 raise CorruptionError(file.path, 0, reason)
             reason = (
                 "the checksum of a record's length does not match, so the next record cannot be located. Restore the file, or"
                 " omit it; tpudata.format.read_records yields the records before it."
             )
-            raise CorruptionError(file.path, begin, reason)
+            raise CorruptionError(file.path, record_offset, reason)
         size = length + FRAME_BYTES
-        if size > file.size - begin:
-            raise CorruptionError(file.path, begin, f"the file ends inside a record of {length} bytes")
+        if size > file.size - record_offset:
+            raise CorruptionError(file.path, record_offset, f"the file ends inside a record of {length} bytes")
         count = 1
         # Many files have records of one size; numpy compares their headers faster than this loop.
         if data[position + size : position + size + HEADER_BYTES] == header:
             count += _count_equal_records(data, position + size, size, header)
-        starts.extend(range(begin, begin + size * count, size))
+        offsets.extend(range(record_offset, record_offset + size * count, size))
         position += size * count
-    return offset + position
+    return piece_offset + position
 
 
 def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -> int:

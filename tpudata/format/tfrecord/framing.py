@@ -66,13 +66,13 @@ def unpack_header(header: bytes) -> int | None:
     return length if _mask(google_crc32c.value(header[:LENGTH_BYTES])) == crc else None
 
 
-def has_checksum(data: Bytes, footer: bytes) -> bool:
+def matches_checksum(data: Bytes, footer: bytes) -> bool:
     """Return whether the data of a record match the checksum in its footer."""
-    return _CRC.unpack(footer) == (_mask(google_crc32c.value(data)),)
+    return footer == pack_checksum(google_crc32c.value(data))
 
 
 def find_damage(frame: Bytes) -> str | None:
-    """Return a description of a record's damage, None if it is intact; `frame` is the record with its header and footer."""
+    """Return a description of a record's damage, None if it is intact; `frame` is the whole record with header and footer."""
     return _find_mismatch(bytes(frame[:HEADER_BYTES]), frame[HEADER_BYTES:-FOOTER_BYTES], bytes(frame[-FOOTER_BYTES:]))
 
 
@@ -99,7 +99,7 @@ def _find_mismatch(header: bytes, data: Bytes, footer: bytes) -> str | None:
     length = unpack_header(header)
     if length != len(data):
         return "the length of a record does not match its checksum or the index"
-    if not has_checksum(data, footer):
+    if not matches_checksum(data, footer):
         return f"the checksum of a record of {length} bytes does not match"
     return None
 
@@ -126,7 +126,7 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
             yield from _unpack_records(path, file)
 
 
-def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def _unpack_records(path: str, compressed_file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset before compression, data) of the records of an open file that is compressed with gzip.
 
     Raises:
@@ -134,7 +134,7 @@ def _unpack_records(path: str, packed: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """
     next_offset = 0
     try:
-        with gzip.GzipFile(fileobj=packed, mode="rb") as file:
+        with gzip.GzipFile(fileobj=compressed_file, mode="rb") as file:
             for offset, data in _read_open_records(path, file, size=None):
                 next_offset = offset + len(data) + FRAME_BYTES
                 yield offset, data
@@ -169,7 +169,7 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
         footer = file.read(FOOTER_BYTES)
         if len(data) + len(footer) < length + FOOTER_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
-        if not has_checksum(data, footer):
+        if not matches_checksum(data, footer):
             raise CorruptionError(path, offset, f"the checksum of a record of {length} bytes does not match")
         yield offset, data
         offset += length + FRAME_BYTES
@@ -177,10 +177,10 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
 
 def _read_in_pieces(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
     """Yield the next `length` bytes of a file, or fewer at its end: a damaged length must not allocate memory."""
-    remaining = length
-    while remaining > 0 and (part := file.read(min(remaining, _READ_BYTES))):
+    remaining_bytes = length
+    while remaining_bytes > 0 and (part := file.read(min(remaining_bytes, _READ_BYTES))):
         yield part
-        remaining -= len(part)
+        remaining_bytes -= len(part)
 
 
 def _mask(crc: int) -> int:

@@ -24,7 +24,7 @@ import google_crc32c
 from tpudata.errors import UsageError
 
 GZIP = "gzip"
-# Deflate packs at most 258 bytes into 2 bits.
+# Deflate compresses at most 258 bytes into 2 bits.
 MAX_RATIO = 1032
 # The fastest level: JPEGs and pixels have the same size at any level; English text is a sixth larger than at level 6, in a fifth
 # of the time.
@@ -52,7 +52,7 @@ class GzipBlockWriter:
         self.size = self.crc32c = 0
         self.offsets = [0]
         self._file = file
-        self._packer = _make_packer()
+        self._compressor = _make_compressor()
         self._unpacked_size = self._unpacked_crc = 0
 
     def write(self, pieces: Iterable[bytes]) -> None:
@@ -63,31 +63,31 @@ class GzipBlockWriter:
                 self._write(HEADER)
             self._unpacked_size += len(piece)
             self._unpacked_crc = zlib.crc32(piece, self._unpacked_crc)
-            self._write(self._packer.compress(piece))
+            self._write(self._compressor.compress(piece))
 
     def end_block(self) -> None:
         """End the current block, which must not be empty."""
-        self._write(self._packer.flush() + _TRAILER.pack(self._unpacked_crc, self._unpacked_size & 0xFFFFFFFF))
+        self._write(self._compressor.flush() + _TRAILER.pack(self._unpacked_crc, self._unpacked_size & 0xFFFFFFFF))
         self.offsets.append(self.size)
-        self._packer = _make_packer()
+        self._compressor = _make_compressor()
         self._unpacked_size = self._unpacked_crc = 0
 
     def _write(self, data: bytes) -> None:
-        """Write packed bytes to the file, and add them to its size and checksum."""
+        """Write compressed bytes to the file, and add them to its size and checksum."""
         self._file.write(data)
         self.size += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
 
 
-def _make_packer() -> zlib._Compress:
+def _make_compressor() -> zlib._Compress:
     """Return a compressor of one block, without gzip's header and trailer."""
     return zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
 
 
-def packed_size(pieces: Iterable[bytes]) -> int:
+def measure_compressed_size(pieces: Iterable[bytes]) -> int:
     """Return the bytes that a block of these pieces takes in a file."""
-    packer = _make_packer()
-    deflated_size = sum(len(packer.compress(piece)) for piece in pieces) + len(packer.flush())
+    compressor = _make_compressor()
+    deflated_size = sum(len(compressor.compress(piece)) for piece in pieces) + len(compressor.flush())
     return len(HEADER) + deflated_size + _TRAILER.size
 
 
@@ -107,21 +107,22 @@ def unpack_blocks(data: bytes, size: int) -> bytes:
     Raises:
         ValueError: the size or a checksum is wrong.
     """
-    parts, missing_bytes = [], size
+    blocks = []
+    missing_bytes = size
     while data:
-        unpacker = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
+        decompressor = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
         try:
             # Reading one more byte than expected detects trailing data without unpacking all of it.
-            part = unpacker.decompress(data, missing_bytes + 1)
+            block = decompressor.decompress(data, missing_bytes + 1)
         except zlib.error as error:
             raise ValueError(str(error)) from None
-        if len(part) > missing_bytes:
+        if len(block) > missing_bytes:
             raise ValueError(f"more than {size} of {size} bytes")
-        if not unpacker.eof:
-            raise ValueError(f"{size - missing_bytes + len(part)} of {size} bytes")
-        parts.append(part)
-        missing_bytes -= len(part)
-        data = unpacker.unused_data
+        if not decompressor.eof:
+            raise ValueError(f"{size - missing_bytes + len(block)} of {size} bytes")
+        blocks.append(block)
+        missing_bytes -= len(block)
+        data = decompressor.unused_data
     if missing_bytes:
         raise ValueError(f"{size - missing_bytes} of {size} bytes")
-    return b"".join(parts)
+    return b"".join(blocks)

@@ -28,7 +28,7 @@ _STEP_RECORDS = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Written:
+class WrittenRecords:
     """Offsets, sizes and checksums of a file that a RecordWriter has written.
 
     Attributes:
@@ -100,7 +100,7 @@ class RecordWriter:
             self._end_block(self._gzip_writer)
         return size
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRecords:
         """Write the remaining data, and return the offsets and checksums of the file. Nothing may be written afterwards."""
         self._write_held()
         sizes = np.array(self._sizes, np.uint64)
@@ -113,7 +113,7 @@ class RecordWriter:
             block_ends = np.append(offsets[self._block_records :: self._block_records], offsets[-1])[: len(block_crcs)]
             bytes_after = (offsets[-1] - block_ends).astype(np.int64)
             file_crc = int(np.bitwise_xor.reduce(move_crc32c(block_crcs, bytes_after)))
-            return Written(
+            return WrittenRecords(
                 offsets,
                 block_crcs,
                 self._block_records,
@@ -124,7 +124,7 @@ class RecordWriter:
         if len(sizes) % self._block_records:
             self._end_block(self._gzip_writer)
         block_offsets = np.array(self._gzip_writer.offsets, np.uint64)
-        return Written(
+        return WrittenRecords(
             offsets,
             block_crcs,
             self._block_records,
@@ -142,9 +142,9 @@ class RecordWriter:
         step = -(-_STEP_RECORDS // self._block_records) * self._block_records
         # The first batch is empty, for a file without records.
         batches = [np.zeros(0, np.uint32)]
-        for start in range(0, len(self._sizes), step):
-            sizes = np.array(self._sizes[start : start + step], np.int64)
-            crcs = np.array(self._crcs[start : start + step], np.uint32)
+        for first in range(0, len(self._sizes), step):
+            sizes = np.array(self._sizes[first : first + step], np.int64)
+            crcs = np.array(self._crcs[first : first + step], np.uint32)
             batches.append(_compute_block_crcs(sizes, crcs, self._block_records))
         return np.concatenate(batches)
 
@@ -184,8 +184,9 @@ def _compute_block_crcs(
     first_records = np.arange(0, len(sizes), block_records)
     record_counts = np.diff(np.append(first_records, len(sizes)))
     record_ends = np.cumsum(sizes + FRAME_BYTES)
+    block_ends = record_ends[first_records + record_counts - 1]
     # Bytes of each record's block after the record.
-    bytes_after = np.repeat(record_ends[first_records + record_counts - 1], record_counts) - record_ends
+    bytes_after = np.repeat(block_ends, record_counts) - record_ends
     length_crcs = extend_crc32c(np.zeros(len(sizes), np.uint32), _take_bytes(sizes.astype("<u8")))
     header_crcs = extend_crc32c(length_crcs, _take_bytes(_mask_all(length_crcs)))
     # A body is the data and the footer.

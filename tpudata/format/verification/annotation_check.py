@@ -21,7 +21,7 @@ class AnnotationCheck:
         features: the schema.
 
     Attributes:
-        has_any: whether records have annotations to check.
+        is_needed: whether records have annotations to check.
     """
 
     def __init__(self, features: Iterable[Feature]) -> None:
@@ -32,47 +32,49 @@ class AnnotationCheck:
         groups = [*((table.prefix, table.columns) for table in self._tables), (_CLASSES.rstrip("/"), picture_classes)]
         # A single list has no other list to be compared with.
         self._groups = [(prefix, columns) for prefix, columns in groups if len(columns) > 1]
-        self.has_any = bool(self._groups or self._tables)
+        self.is_needed = bool(self._groups or self._tables)
 
     def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's annotations."""
         uneven_prefixes = set()
         for prefix, columns in self._groups:
-            lengths = {feature.name: count_entries(feature, example.get(feature.name, ())) for feature in columns}
-            if len({*lengths.values()}) > 1:
+            lengths_by_name = {
+                feature.name: count_entries(feature, example.get(feature.name, ())) for feature in columns
+            }
+            if len({*lengths_by_name.values()}) > 1:
                 uneven_prefixes.add(prefix)
-                yield Problem(_describe_lengths(prefix, lengths), LISTS)
+                yield Problem(_describe_lengths(prefix, lengths_by_name), LISTS)
         for table in self._tables:
             # `boxes` needs lists of one length.
             if table.prefix not in uneven_prefixes:
                 yield from _find_box_problems(table, example)
 
 
-def _describe_lengths(prefix: str, lengths: Mapping[str, int]) -> str:
-    """Return a description of lists of different lengths by the first list and the first that differs from it.
+def _describe_lengths(prefix: str, lengths_by_name: Mapping[str, int]) -> str:
+    """Return the problem of lists of different lengths, in words: the first list, and the first one that differs from it.
 
     Args:
         prefix: common beginning of the lists' names, such as `image/object`; may be empty.
-        lengths: number of entries of each list, by name.
+        lengths_by_name: number of entries of each list.
     """
-    (first_name, first_length), *others = lengths.items()
+    (first_name, first_length), *others = lengths_by_name.items()
     other_name, other_length = next((name, length) for name, length in others if length != first_length)
-    table = f" of {prefix!r}" if prefix else ""
+    prefix_text = f" of {prefix!r}" if prefix else ""
     difference = f"{first_name!r} has {first_length}, {other_name!r} has {other_length}"
-    return f"lists{table} that belong together differ in length: {difference}"
+    return f"lists{prefix_text} that belong together differ in length: {difference}"
 
 
 def _find_box_problems(table: ObjectTable, example: Mapping[str, Value]) -> Iterator[Problem]:
-    """Yield one problem for all boxes that have no area or are not inside the picture, with the edges of the first one."""
+    """Yield at most one problem, for all boxes that have no area or are not inside the picture, with the edges of the first one."""
     boxes = table.boxes(example)
-    wrong_boxes = [index for index, box in enumerate(boxes) if not _is_inside(box)]
-    if wrong_boxes:
-        first = wrong_boxes[0]
+    wrong_indices = [index for index, box in enumerate(boxes) if not _is_inside(box)]
+    if wrong_indices:
+        first_index = wrong_indices[0]
         name = "/".join(filter(None, (table.prefix, "bbox")))
-        edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[first])
-        more = f", and {count_text(len(wrong_boxes) - 1, 'more box', 'more boxes')}" if len(wrong_boxes) > 1 else ""
+        edges = "ymin {:g}, xmin {:g}, ymax {:g}, xmax {:g}".format(*boxes[first_index])
+        more = f", and {count_text(len(wrong_indices) - 1, 'more box', 'more boxes')}" if len(wrong_indices) > 1 else ""
         yield Problem(
-            f"box {first} of {name!r} is {edges}{more} (expected edges from 0 to 1, ymin below ymax, xmin below xmax)",
+            f"box {first_index} of {name!r} is {edges}{more} (expected edges from 0 to 1, ymin below ymax, xmin below xmax)",
             BOXES,
         )
 

@@ -12,7 +12,7 @@ from tpudata.format.dataset import Dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME, Manifest, Shard, list_shards
 from tpudata.format.quarantine import QUARANTINE_NAME, Quarantine, ShardQuarantine, SkippedRecords
 from tpudata.format.shards.index import ShardIndex
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, has_checksum, unpack_header
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, matches_checksum, unpack_header
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
 from tpudata.format.verification.defect import Defect
 from tpudata.format.verification.shard_check import ExampleCheck, ShardCheck
@@ -23,9 +23,9 @@ from tpudata.storage import storage_for
 def quarantine_damage(
     folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
 ) -> tuple[Quarantine, list[Defect]]:
-    """Write the list of records for readers to skip: the damaged ones of each shard that can be read by its index.
+    """Write the list of records for readers to skip: those damaged in each shard with defects, a valid index and a readable file.
 
-    If there are none, an earlier list is removed.
+    If there is no such shard, an earlier list is removed.
 
     Args:
         folder: the dataset's folder.
@@ -33,7 +33,7 @@ def quarantine_damage(
         example_check: the `example_check` of `verify`.
 
     Returns:
-        The quarantine that readers find now, and the defects that still keep them from the dataset.
+        The quarantine that readers find now, and the defects that it does not solve: of other files and of unreadable shards.
 
     Raises:
         DatasetError: the manifest is damaged or of another version.
@@ -42,7 +42,8 @@ def quarantine_damage(
     storage = storage_for(folder)
     manifest_path, quarantine_path = storage.join(folder, MANIFEST_NAME), storage.join(folder, QUARANTINE_NAME)
     manifest = Manifest.from_bytes(storage.read(manifest_path), manifest_path)
-    dataset, check = Dataset(folder, manifest), ShardCheck(folder, manifest, example_check)
+    dataset = Dataset(folder, manifest)
+    check = ShardCheck(folder, manifest, example_check)
     shards_by_path = {dataset.shard_path(shard): shard for shard in list_shards(manifest)}
     quarantined_shards: dict[str, ShardQuarantine] = {}
     # Names of shards that have no valid index or cannot be read.
@@ -114,7 +115,8 @@ def _find_block_damage(
     """
     first = block_index * index.block_records
     stop = min(first + index.block_records, index.records)
-    (begin, end), (unpacked_begin, unpacked_end) = index.file_range(block_index), index.block_range(block_index)
+    begin, end = index.file_range(block_index)
+    unpacked_begin, unpacked_end = index.block_range(block_index)
     data = file.read(end - begin)
     if index.compression is not None:
         try:
@@ -145,7 +147,7 @@ def _find_frame_damage(frame: bytes, size: int) -> str | None:
         return "the file ends before it"
     if unpack_header(frame[:HEADER_BYTES]) != size - FRAME_BYTES:
         return "its length does not match its checksum or the index"
-    if not has_checksum(frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]):
+    if not matches_checksum(frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]):
         return "its checksum does not match"
     return None
 

@@ -28,7 +28,7 @@ class Defect:
     Attributes:
         path: path of the file.
         offset: byte in that file of the damaged record, line or block, or at which a file ends too early; for a record of a
-            compressed shard, in its unpacked bytes. None if the defect has no place, such as a missing or unexpected file.
+            compressed shard, in its unpacked bytes. None for defects without an offset, such as a missing or unexpected file.
         reason: the problem, in words.
         kind: name of the problem of a label or an annotation: "boxes", "classes", "lists" or "masks"; empty for other problems.
     """

@@ -17,8 +17,8 @@ from tpudata.format.manifest.manifest import Manifest
 from tpudata.format.verification.annotation_check import AnnotationCheck
 from tpudata.format.verification.defect import CLASSES, Problem
 
-_TYPES = {"bytes": bytes, "int64": int, "float": float}
-_KINDS = {value_type: kind for kind, value_type in _TYPES.items()}
+_TYPE_BY_KIND = {"bytes": bytes, "int64": int, "float": float}
+_KIND_BY_TYPE = {value_type: kind for kind, value_type in _TYPE_BY_KIND.items()}
 # Names of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
 _LABELS = ("image/class/label", "label")
 # Label of the objects. The manifest's classes are the classes of the objects if pictures have none.
@@ -41,7 +41,7 @@ class RecordCheck:
     def find_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's features, and of its annotations if the features allow a check."""
         # Without annotations to check, `_find_feature_problems` yields the same problems in less time.
-        if self._annotation_check.has_any:
+        if self._annotation_check.is_needed:
             return self._find_all_problems(example)
         return self._find_feature_problems(example)
 
@@ -60,7 +60,8 @@ class RecordCheck:
 
     def _find_feature_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's features: unfit values, and unknown and missing features."""
-        checks, known_count = self._feature_checks, 0
+        checks = self._feature_checks
+        known_count = 0
         for name, values in example.items():
             check = checks.get(name)
             if check is None:
@@ -84,22 +85,22 @@ class _FeatureCheck:
     Attributes:
         feature: the feature in the manifest.
         type: type of every value.
-        unit: number of values (of bytes for raw values) in the fixed dimensions of the shape.
-        allows_multiples: whether any multiple of `unit` is allowed, because a dimension varies.
+        fixed_size: number of values (of bytes for raw values) in the fixed dimensions of the shape.
+        allows_multiples: whether any multiple of `fixed_size` is allowed, because a dimension varies.
         low: smallest allowed label; None if the feature has no classes, or holds bytes.
         high: largest allowed label; None if the feature has no classes, or holds bytes.
     """
 
     feature: Feature
     type: type
-    unit: int
+    fixed_size: int
     allows_multiples: bool
     low: int | None
     high: int | None
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether a record without the feature has an empty list of it, as TensorFlow's parser takes it."""
+        """Whether a record may lack the feature, which TensorFlow's parser then takes for an empty list."""
         return self.allows_multiples and self.feature.shape == (None,) and self.feature.encoding != "raw"
 
     @classmethod
@@ -107,28 +108,27 @@ class _FeatureCheck:
         """Return the rule for a feature; for some labels, only the manifest has the number of classes."""
         # An image file is one bytes value, whatever the shape of its pixels.
         shape = () if feature.is_image_file else feature.shape
-        unit = math.prod(size for size in shape if size is not None)
+        fixed_size = math.prod(size for size in shape if size is not None)
         if feature.encoding == "raw":
-            unit *= np.dtype(feature.dtype).itemsize
+            fixed_size *= np.dtype(feature.dtype).itemsize
         num_classes, offset = feature.num_classes, feature.label_offset
         if num_classes is None and feature.kind == "int64" and _uses_manifest_classes(manifest, feature):
             num_classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
         # A schema may give text a number of classes; only numbers have a range.
         is_text = feature.kind == "bytes"
         low, high = (None, None) if num_classes is None or is_text else (offset, offset + num_classes - 1)
-        return cls(feature, _TYPES[feature.kind], unit, None in shape, low, high)
+        return cls(feature, _TYPE_BY_KIND[feature.kind], fixed_size, allows_multiples=None in shape, low=low, high=high)
 
     def find_problem(self, values: Value) -> Problem | None:
         """Return the problem of the feature's values in a record, or None; its reason continues the words "feature NAME"."""
         if self.feature.encoding == "raw":
             return self._find_raw_problem(values)
         count = len(values)
-        # `unit` is the product of the sizes that are fixed.
-        if count != self.unit and not self._is_allowed_multiple(count):
-            return Problem(f"has {count} values, which do not match the manifest's shape {self._shape}")
+        if count != self.fixed_size and not self._is_allowed_multiple(count):
+            return Problem(f"has {count} values, which do not match the manifest's shape {self._shape_text}")
         for value in values:
             if type(value) is not self.type:
-                return self._describe_kind_problem(value)
+                return self._make_kind_problem(value)
             if self.low is not None and not self.low <= value <= self.high:  # type: ignore[operator]
                 return Problem(f"is {value!r}; the manifest's labels go from {self.low} to {self.high}", CLASSES)
         return None
@@ -136,29 +136,30 @@ class _FeatureCheck:
     def _find_raw_problem(self, values: Value) -> Problem | None:
         """Return the problem of a feature in the encoding `raw`, which must be one bytes value of the shape's size; or None."""
         if len(values) != 1:
-            return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape} are one")
+            return Problem(f"has {len(values)} values; raw values of the manifest's shape {self._shape_text} are one")
         (value,) = values
         if not isinstance(value, bytes):
-            return self._describe_kind_problem(value)
+            return self._make_kind_problem(value)
         size = len(value)
-        if size != self.unit and not self._is_allowed_multiple(size):
+        if size != self.fixed_size and not self._is_allowed_multiple(size):
             return Problem(
-                f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape}"
+                f"has {size} bytes, which do not match the manifest's {self.feature.dtype} of shape {self._shape_text}"
             )
         return None
 
     def _is_allowed_multiple(self, count: int) -> bool:
-        """Return whether a dimension that varies allows this number of values, or of bytes for raw values: a multiple of `unit`."""
+        """Return whether a varying dimension allows this number of values (bytes for raw values): a multiple of `fixed_size`."""
         if not self.allows_multiples:
             return False
         # If a fixed dimension is 0, the list is always empty.
-        return count % self.unit == 0 if self.unit else count == 0
+        return count % self.fixed_size == 0 if self.fixed_size else count == 0
 
-    def _describe_kind_problem(self, value: bytes | int | float) -> Problem:
-        return Problem(f"is of kind {_KINDS[type(value)]}; the manifest says {self.feature.kind}")
+    def _make_kind_problem(self, value: bytes | int | float) -> Problem:
+        return Problem(f"is of kind {_KIND_BY_TYPE[type(value)]}; the manifest says {self.feature.kind}")
 
     @property
-    def _shape(self) -> str:
+    def _shape_text(self) -> str:
+        """The feature's shape for messages, with `any` for a dimension that varies."""
         return f"({', '.join('any' if size is None else str(size) for size in self.feature.shape)})"
 
 

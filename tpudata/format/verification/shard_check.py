@@ -23,6 +23,7 @@ from tpudata.storage import storage_for
 # Returns the problems of a decoded record, given the manifest and the record: each in words, or as a `Problem` that has a kind.
 ExampleCheck = Callable[[Manifest, Mapping[str, Value]], Iterable[str | Problem]]
 
+# Bytes that are read between two calls of `progress`, and at once for the checksum of a file.
 _PROGRESS_BYTES = 8_000_000
 
 
@@ -105,7 +106,7 @@ class ShardCheck:
             end = min(entry.size, shard.bytes)
             yield [Defect(path, end, f"the file has {entry.size} bytes, the manifest says {shard.bytes}")]
         if self._manifest.compression is not None and index is None:
-            for defect in self._find_unpacked_defects(path, shard):
+            for defect in self._find_defects_without_index(path, shard):
                 yield [defect]
             return
         with storage.open(path) as file:
@@ -130,7 +131,7 @@ class ShardCheck:
         except StorageError as error:
             yield Defect(path, 0, f"cannot be read: {error}")
 
-    def _find_unpacked_defects(self, path: str, shard: Shard) -> Iterator[Defect]:
+    def _find_defects_without_index(self, path: str, shard: Shard) -> Iterator[Defect]:
         """Yield the defects of a compressed shard without a valid index, up to the first damage, which ends the reading."""
         record_count = 0
         try:

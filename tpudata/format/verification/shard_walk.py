@@ -2,7 +2,7 @@
 
 Two passes of CRC-32C cover each byte, not three. One is the record's own checksum. The other runs through all records; its final
 value is the checksum of an uncompressed file, and the checksum of a block follows from its values at both ends of the block (see
-`tpudata.format.tfrecord.crc32c`). A third pass runs through the packed bytes of a compressed file.
+`tpudata.format.tfrecord.crc32c`). A third pass runs through the compressed bytes of a compressed file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpudata.format.tfrecord.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
     UNPACKED,
-    has_checksum,
+    matches_checksum,
     unpack_header,
 )
 from tpudata.format.tfrecord.gzip_blocks import unpack_blocks
@@ -36,14 +36,14 @@ class _BadBlocks(NamedTuple):
     """Consecutive blocks that differ from the blocks that the index was written for.
 
     Attributes:
-        start: offset of their first record.
+        begin: offset of their first record.
         end: offset after their last record.
-        packed_range: their byte range in the file if they cannot be unpacked; None if they can, but have other bytes.
+        file_range: their byte range in the file if they cannot be unpacked; None if they can, but have other bytes.
     """
 
-    start: int
+    begin: int
     end: int
-    packed_range: tuple[int, int] | None
+    file_range: tuple[int, int] | None
 
 
 class ShardWalk:
@@ -67,22 +67,24 @@ class ShardWalk:
         # end of its block).
         self._index = index
         self._reason_suffix = UNPACKED if index is not None and index.compression is not None else ""
-        self._next_record = 0
+        self._next_record_index = 0
         # CRC-32C of the records up to `offset`, and of a compressed file up to `file_offset`.
         self._crc = 0
-        self._packed_crc: int | None = None
+        self._compressed_crc: int | None = None
         # Damage is reported once: a damaged record is not reported again as its block or file.
-        self._is_damaged = self._is_block_damaged = self._is_broken_off = False
-        # Where the current block begins, and the value of `_crc` there.
-        self._block_start = self._block_start_crc = 0
+        self._is_damaged = self._is_block_damaged = False
+        # Whether the next record cannot be located.
+        self._is_broken_off = False
+        # Offset at which the current block begins, and the value of `_crc` there.
+        self._block_begin = self._block_begin_crc = 0
         self._bad_blocks: _BadBlocks | None = None
 
     def find_record_defects(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[list[Defect]]:
         """Read record after record up to offset `end`, and yield the defects of each."""
         while self.offset < end and not self._is_broken_off:
-            defects = list(self._find_next_defects(file, end, find_problems))
+            defects = list(self._check_next_record(file, end, find_problems))
             # Without compression, offsets of records are offsets in the file.
-            if self._packed_crc is None:
+            if self._compressed_crc is None:
                 self.file_offset = self.offset
             yield defects
 
@@ -93,21 +95,21 @@ class ShardWalk:
 
         The index has the offset of every block, so damage hides no later block.
         """
-        self._packed_crc = 0
+        self._compressed_crc = 0
         for block_index in range(index.blocks):
             begin, end = index.block_range(block_index)
-            packed_begin, packed_end = index.file_range(block_index)
+            file_begin, file_end = index.file_range(block_index)
             self._enter_block(index, block_index, begin)
-            packed = file.read(packed_end - packed_begin)
-            self.file_offset = packed_begin + len(packed)
-            self._packed_crc = google_crc32c.extend(self._packed_crc, packed)
-            if len(packed) < packed_end - packed_begin:
-                yield [self._break_off(f"the file ends inside the block that begins at its byte {packed_begin}")]
+            compressed_data = file.read(file_end - file_begin)
+            self.file_offset = file_begin + len(compressed_data)
+            self._compressed_crc = google_crc32c.extend(self._compressed_crc, compressed_data)
+            if len(compressed_data) < file_end - file_begin:
+                yield [self._break_off(f"the file ends inside the block that begins at its byte {file_begin}")]
                 return
             try:
-                data = unpack_blocks(packed, end - begin)
+                data = unpack_blocks(compressed_data, end - begin)
             except ValueError:
-                yield list(self._note_bad_block(begin, end, (packed_begin, packed_end)))
+                yield list(self._note_bad_block(begin, end, (file_begin, file_end)))
                 # The bad block explains a wrong checksum of the file; its own defect may be yielded after more blocks.
                 self._is_damaged = True
                 # Count the records of this block, even if it is the last one.
@@ -115,14 +117,15 @@ class ShardWalk:
             else:
                 yield from self.find_record_defects(io.BytesIO(data), end, find_problems)
         # The checksum of the file covers bytes after the last block.
-        self._packed_crc = google_crc32c.extend(self._packed_crc, file.read())
+        self._compressed_crc = google_crc32c.extend(self._compressed_crc, file.read())
 
     def _enter_block(self, index: ShardIndex, block_index: int, offset: int) -> None:
         """Continue at the beginning of a block, or after the last one, regardless of errors in earlier blocks."""
-        self._index, self._is_broken_off, self._is_block_damaged = index, False, False
-        self._next_record = min(block_index * index.block_records, index.records)
-        self.offset = self._block_start = offset
-        self._block_start_crc = self._crc
+        self._index = index
+        self._is_broken_off = self._is_block_damaged = False
+        self._next_record_index = min(block_index * index.block_records, index.records)
+        self.offset = self._block_begin = offset
+        self._block_begin_crc = self._crc
 
     def find_end_defects(self) -> Iterator[Defect]:
         """Yield the defects that show at the end of the file."""
@@ -130,19 +133,19 @@ class ShardWalk:
         yield from self._flush_bad_blocks()
         if self._is_broken_off:
             return
-        if self._next_record != self._shard.records:
+        if self._next_record_index != self._shard.records:
             yield self._report_damage(
                 self.offset,
-                f"{count_text(self._next_record, 'record')}, the manifest says {count_text(self._shard.records)}",
+                f"{count_text(self._next_record_index, 'record')}, the manifest says {count_text(self._shard.records)}",
             )
-        crc = self._crc if self._packed_crc is None else self._packed_crc
+        crc = self._crc if self._compressed_crc is None else self._compressed_crc
         if crc != self._shard.crc32c and not self._is_damaged:
             reason = f"the checksum of the file is {crc:08x}, the manifest says {self._shard.crc32c:08x}"
             yield Defect(self._path, 0, reason)
 
-    def _find_next_defects(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
+    def _check_next_record(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
         """Read the next record, which should not reach beyond offset `end`, and yield its defects."""
-        start = self.offset
+        begin = self.offset
         expected_end = yield from self._find_expected_end()
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES:
@@ -155,9 +158,9 @@ class ShardWalk:
                 yield self._break_off(f"{reason}; the rest is not checked, because the next record cannot be located")
                 return
             # The index has the offset of the next record.
-            yield self._report_damage(start, reason)
-            length = expected_end - start - FRAME_BYTES
-        elif length > end - start - FRAME_BYTES:
+            yield self._report_damage(begin, reason)
+            length = expected_end - begin - FRAME_BYTES
+        elif length > end - begin - FRAME_BYTES:
             yield self._break_off(f"the file ends inside a record of {length} bytes")
             return
         data, footer = file.read(length), file.read(FOOTER_BYTES)
@@ -166,27 +169,28 @@ class ShardWalk:
             return
         for part in (header, data, footer):
             self._crc = google_crc32c.extend(self._crc, part)
-        if not has_checksum(data, footer):
-            yield self._report_damage(start, f"the checksum of a record of {length} bytes does not match")
+        if not matches_checksum(data, footer):
+            yield self._report_damage(begin, f"the checksum of a record of {length} bytes does not match")
         else:
-            for problem in find_problems(self._path, start, data):
-                yield self._make_defect(start, problem.reason, problem.kind)
+            for problem in find_problems(self._path, begin, data):
+                yield self._make_defect(begin, problem.reason, problem.kind)
         self.offset += length + FRAME_BYTES
-        self._next_record += 1
-        if self._index is not None and self._next_record % self._index.block_records == 0:
+        self._next_record_index += 1
+        if self._index is not None and self._next_record_index % self._index.block_records == 0:
             yield from self._close_block()
 
     def _find_expected_end(self) -> Generator[Defect, None, int | None]:
         """Return the end of the next record by the index, or None; yield a defect if index and shard differ."""
         index = self._index
-        if index is None or self._next_record >= index.records:
+        if index is None or self._next_record_index >= index.records:
             return None
-        expected_start = int(index.offsets[self._next_record])
-        if expected_start == self.offset:
-            return int(index.offsets[self._next_record + 1])
+        expected_begin = int(index.offsets[self._next_record_index])
+        if expected_begin == self.offset:
+            return int(index.offsets[self._next_record_index + 1])
         yield from self._flush_bad_blocks()
         yield self._report_damage(
-            self.offset, f"record {self._next_record} begins here, by the index it begins at byte {expected_start}"
+            self.offset,
+            f"record {self._next_record_index} begins here, by the index it begins at byte {expected_begin}",
         )
         # The next records are read without the index; in a compressed file, up to the end of the block.
         self._index = None
@@ -197,53 +201,57 @@ class ShardWalk:
 
         A block that differs is noted, so that one defect reports it together with its neighbours; an intact block ends their run.
         """
-        index, size = self._index, self.offset - self._block_start
+        index = self._index
+        size = self.offset - self._block_begin
         if index is not None and size and not self._is_broken_off:
-            block_index = (self._next_record - 1) // index.block_records
-            crc = split_crc32c(self._crc, self._block_start_crc, size)
-            # The last block of a cut file and records beyond the index have no checksum; the number of records reports both.
-            is_last = self._next_record == index.records
+            block_index = (self._next_record_index - 1) // index.block_records
+            crc = split_crc32c(self._crc, self._block_begin_crc, size)
+            # The last block of a truncated file and records beyond the index have no checksum; the number of records reports both.
+            is_last = self._next_record_index == index.records
             has_block_crc = is_last or (
-                self._next_record % index.block_records == 0 and self._next_record < index.records
+                self._next_record_index % index.block_records == 0 and self._next_record_index < index.records
             )
             differs = has_block_crc and crc != index.block_crc32c[block_index]
             # A damaged record, which is reported already, explains a wrong checksum of its block.
             if differs and not self._is_block_damaged:
-                yield from self._note_bad_block(self._block_start, self.offset, packed_range=None)
+                yield from self._note_bad_block(self._block_begin, self.offset, file_range=None)
             else:
                 yield from self._flush_bad_blocks()
-        self._block_start, self._block_start_crc, self._is_block_damaged = self.offset, self._crc, False
+        self._block_begin = self.offset
+        self._block_begin_crc = self._crc
+        self._is_block_damaged = False
 
-    def _note_bad_block(self, start: int, end: int, packed_range: tuple[int, int] | None) -> Iterator[Defect]:
+    def _note_bad_block(self, begin: int, end: int, file_range: tuple[int, int] | None) -> Iterator[Defect]:
         """Note a bad block. Join it to the noted blocks if they are bad in the same way; otherwise yield their defect first.
 
         Args:
-            start: offset of the block's first record.
+            begin: offset of the block's first record.
             end: offset after its last record.
-            packed_range: byte range of the block in the file if it cannot be unpacked; None if its bytes differ from those written.
+            file_range: byte range of the block in the file if it cannot be unpacked; None if its bytes differ from those written.
         """
-        before = self._bad_blocks
-        if before is not None and before.packed_range is None and packed_range is None:
-            start = before.start
-        elif before is not None and before.packed_range is not None and packed_range is not None:
-            start, packed_range = before.start, (before.packed_range[0], packed_range[1])
+        noted_blocks = self._bad_blocks
+        if noted_blocks is not None and noted_blocks.file_range is None and file_range is None:
+            begin = noted_blocks.begin
+        elif noted_blocks is not None and noted_blocks.file_range is not None and file_range is not None:
+            begin = noted_blocks.begin
+            file_range = (noted_blocks.file_range[0], file_range[1])
         else:
             yield from self._flush_bad_blocks()
-        self._bad_blocks = _BadBlocks(start, end, packed_range)
+        self._bad_blocks = _BadBlocks(begin, end, file_range)
 
     def _flush_bad_blocks(self) -> Iterator[Defect]:
         """Yield one defect for the bad blocks that were noted since the last call, if there are any."""
         if self._bad_blocks is None:
             return
-        start, end, packed_range = self._bad_blocks
+        begin, end, file_range = self._bad_blocks
         self._bad_blocks = None
-        size = end - start
-        if packed_range is None:
+        size = end - begin
+        if file_range is None:
             reason = f"{size} bytes of whole records differ from those that were written, by the index's checksums"
         else:
-            packed_begin, packed_end = packed_range
-            reason = f"{size} bytes of records cannot be unpacked from bytes {packed_begin} to {packed_end} of the file"
-        yield self._report_damage(start, reason)
+            file_begin, file_end = file_range
+            reason = f"{size} bytes of records cannot be unpacked from bytes {file_begin} to {file_end} of the file"
+        yield self._report_damage(begin, reason)
 
     def _break_off(self, reason: str) -> Defect:
         """Return the defect after which the next record cannot be found, and end the reading of records."""

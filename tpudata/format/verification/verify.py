@@ -70,7 +70,8 @@ def verify(
     storage = storage_for(folder)
     manifest_path = storage.join(folder, MANIFEST_NAME)
     if storage.stat(manifest_path) is None:
-        open_dataset(folder)  # its error names the missing manifest, and the fix
+        # Raises the error for a missing manifest.
+        open_dataset(folder)
     manifest = yield from _read_manifest(manifest_path)
     if manifest is None:
         return
@@ -99,30 +100,30 @@ def _read_manifest(path: str) -> Generator[Defect, None, Manifest | None]:
         return Manifest.from_bytes(data, path)
     except DatasetError as error:
         # For example a damaged manifest without a checksum. The message begins with the path, which a defect has already.
-        yield Defect(path, 0, str(error).removeprefix(f"{path} ").removeprefix(f"{path}: "))
+        yield Defect(path, 0, str(error).removeprefix(f"{path}: "))
         return None
 
 
 def _find_tokenizer_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the tokenizer's files."""
     storage = storage_for(folder)
-    for tokenizer in tokenizer_files(manifest):
-        path = storage.join(folder, tokenizer.name)
+    for file in tokenizer_files(manifest):
+        path = storage.join(folder, file.name)
         if storage.stat(path) is None:
             yield Defect(path, None, "is missing; the manifest names it as the tokenizer's file")
-        elif hashlib.sha256(storage.read(path)).hexdigest() != tokenizer.sha256:
+        elif hashlib.sha256(storage.read(path)).hexdigest() != file.sha256:
             yield Defect(path, 0, "the SHA-256 of the tokenizer's file differs from the manifest's")
 
 
 def _find_tfds_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
     """Yield the defects of the TFDS metadata."""
     storage = storage_for(folder)
-    labels = _read_intact_labels(folder, manifest)
-    contents = tfds.encode_files(manifest, labels)
+    class_names = _read_intact_labels(folder, manifest)
+    contents_by_name = tfds.encode_files(manifest, class_names)
     # `_find_label_defects` checks labels.txt. If that file is damaged, TFDS's copy of the names cannot be compared with it.
-    names = {*tfds.NAMES, *(metadata_names(manifest) if labels is not None else ())} - {LABELS_NAME}
+    names = {*tfds.NAMES, *(metadata_names(manifest) if class_names is not None else ())} - {LABELS_NAME}
     for name in sorted(names):
-        path, content = storage.join(folder, name), contents.get(name)
+        path, content = storage.join(folder, name), contents_by_name.get(name)
         if storage.stat(path) is None:
             if content is not None:
                 yield Defect(path, None, "is missing")
@@ -130,8 +131,8 @@ def _find_tfds_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
             yield Defect(
                 path, None, "should not be there: TFDS does not read compressed shards, or not these class names"
             )
-        elif (stored := storage.read(path)) != content:
-            yield Defect(path, _find_first_difference(stored, content), "differs from the manifest")
+        elif (stored_content := storage.read(path)) != content:
+            yield Defect(path, _find_first_difference(stored_content, content), "differs from the manifest")
 
 
 def _find_label_defects(folder: str, manifest: Manifest) -> Iterator[Defect]:
@@ -194,7 +195,9 @@ def _find_unlisted_files(folder: str, manifest: Manifest, shards: list[Shard]) -
     index_paths = {storage.join(folder, make_name(shard.name)) for shard in shards for make_name in make_names}
     index_paths.add(storage.join(folder, QUARANTINE_NAME))
     index_folder = storage.join(folder, INDEX_FOLDER)
-    for entry in storage.list(index_folder) if storage.stat(index_folder) is not None else ():
+    if storage.stat(index_folder) is None:
+        return
+    for entry in storage.list(index_folder):
         if entry.path not in index_paths and not entry.name.startswith(_HIDDEN):
             yield Defect(entry.path, None, "should not be there: the manifest lists no shard of this name")
 

@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from tpudata.format import Feature
 from tpudata.format.label_map import (
-    DEPTH_AT,
+    DEPTH_OFFSET,
     GREY,
     HEADER_END,
     HEADER_NAME,
-    HEADER_NAME_AT,
+    HEADER_NAME_OFFSET,
     MAP_BITS,
     PNG_SIGNATURE,
 )
@@ -67,7 +67,7 @@ def _ensure_grey_png(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
     bits = MAP_BITS[feature.dtype]
     # `expected_bytes` has by position in the file the signature, the name of the header, the bits and the colour type.
     expected_bytes = dict(enumerate(PNG_SIGNATURE))
-    expected_bytes |= dict(enumerate(HEADER_NAME, HEADER_NAME_AT)) | {DEPTH_AT: bits, DEPTH_AT + 1: GREY}
+    expected_bytes |= dict(enumerate(HEADER_NAME, HEADER_NAME_OFFSET)) | {DEPTH_OFFSET: bits, DEPTH_OFFSET + 1: GREY}
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEADER_END)
     header_bytes = tf.gather(header, list(expected_bytes), axis=-1)
     message = (

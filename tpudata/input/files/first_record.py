@@ -17,7 +17,7 @@ from tpudata.errors import CorruptionError, FeatureError
 from tpudata.format import Dataset, decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.label_map import find_label_map_problem
-from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, has_checksum
+from tpudata.format.tfrecord.framing import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, matches_checksum
 from tpudata.input.dataset.fields import Field, Fields
 from tpudata.storage import storage_for
 
@@ -47,7 +47,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     frame = storage_for(path).read_range(path, offset, end - offset)
     record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
     # The file was cut after the scan, or the record is damaged: the reader reports it. A shorter frame may have no footer.
-    if len(frame) < max(end - offset, FRAME_BYTES) or not has_checksum(record, footer):
+    if len(frame) < max(end - offset, FRAME_BYTES) or not matches_checksum(record, footer):
         return
     try:
         example = decode_example(record, path=path, offset=offset)

@@ -32,7 +32,7 @@ _SCHEMA = Keys(
     {"run": TEXT, "ends_with": _ENDS, "host": TEXT, "pid": WHOLE, "machine": TEXT, "birth": TEXT, "started": TEXT},
     {"beat": Plain((int,), high=INT64_MAX - 1), "job": Plain((dict, NULL))},
 )
-_JOB = Keys({"id": TEXT, "where": TEXT}, is_open=True)
+_JOB_SCHEMA = Keys({"id": TEXT, "where": TEXT}, is_open=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Claim:
             # Not in the schema, since `job` may also be null.
             if value.get("job") is not None:
                 Entries(Plain((str, NULL))).check("job", value["job"])
-                _JOB.check("job", value["job"])
+                _JOB_SCHEMA.check("job", value["job"])
         except ValueError:
             return None
         return cls(**value)

@@ -139,7 +139,7 @@ def hold_claim(
 ) -> Iterator[None]:
     """Hold a claim on an output folder while the context lasts.
 
-    At its end, unless the job goes on, local folders that did not exist before are removed if they are empty.
+    At its end, unless the job goes on, the claim is removed, and so are local folders that did not exist before and are empty.
 
     Args:
         output: the folder.

@@ -1,4 +1,4 @@
-"""Liveness of the run that holds a claim. Whether the run is dead is found in a way that depends on the run:
+"""Liveness of the run that holds a claim. What proves that a run is dead depends on its kind:
 
 - a run of a process of this machine is dead if the process is; its id and its start time identify it, since ids are reused;
 - a run of a process of another machine is dead if its claim stands still for a minute: it rewrites the claim every few seconds;
@@ -52,7 +52,7 @@ def remove_dead_claim(output: str, has_ended: HasEnded | None = None) -> None:
     content = read_claim(path)
     check_dead(output, content, has_ended)
     if content is not None:
-        storage_for(output).swap(path, content, None)
+        storage_for(output).swap(path, content, new=None)
 
 
 def check_dead(
@@ -74,7 +74,8 @@ def check_dead(
     """
     if content is None:
         return
-    path, claim = claim_path(output), Claim.from_bytes(content)
+    path = claim_path(output)
+    claim = Claim.from_bytes(content)
     if claim is None:
         raise OutputError(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."

@@ -11,7 +11,7 @@ from pathlib import Path
 # A zombie, which has ended but was not waited for, and a dead process.
 _DEAD_STATES = ("Z", "X")
 # The start time is field 22 of /proc/PID/stat, counted from 1; the fields that `read_birth` counts from 0 begin with field 4.
-_START_TIME = 22 - 4
+_START_TIME_INDEX = 22 - 4
 
 
 @functools.cache
@@ -30,7 +30,7 @@ def read_birth(pid: int) -> str | None:
     try:
         # The name before the state may contain any character.
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if state in _DEAD_STATES else fields[_START_TIME]
+        return None if state in _DEAD_STATES else fields[_START_TIME_INDEX]
     except OSError:
         if Path("/proc/self/stat").exists():
             return None

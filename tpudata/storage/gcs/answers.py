@@ -18,6 +18,7 @@ T = TypeVar("T")
 # Google's servers compress JSON only if both headers allow it.
 _GZIP_HEADERS = {"Accept-Encoding": "gzip", "User-Agent": "tpudata (gzip)"}
 _DESCRIPTION_FIELDS = "kind,size,generation,crc32c,contentEncoding"
+# Values of "kind" in the store's JSON.
 _OBJECT, _LISTING = "storage#object", "storage#objects"
 _OK = 200
 
@@ -86,8 +87,8 @@ def _ask(transport: Transport, url: str, parse: Callable[[bytes], T]) -> T:
     """
     parsed, has_checksum = _ask_once(transport, url, parse)
     if not has_checksum:
-        second, _ = _ask_once(transport, url, parse)
-        if second != parsed:
+        second_parsed, _ = _ask_once(transport, url, parse)
+        if second_parsed != parsed:
             raise UnprovenError("two answers to one request differ")
     return parsed
 
@@ -107,12 +108,12 @@ def _ask_once(transport: Transport, url: str, parse: Callable[[bytes], T]) -> tu
         raise
     if answer.status != _OK:
         raise UnprovenError(f"an answer {answer.status} to a request for JSON")
-    is_packed = answer.headers.get("Content-Encoding") == "gzip"
+    is_compressed = answer.headers.get("Content-Encoding") == "gzip"
     try:
-        data = gzip.decompress(answer.data) if is_packed else answer.data
+        data = gzip.decompress(answer.data) if is_compressed else answer.data
     except (OSError, EOFError, zlib.error) as error:
         raise UnprovenError(f"an answer that does not unpack ({error})") from None
-    return parse(data), is_packed
+    return parse(data), is_compressed
 
 
 def _parse_json(data: bytes, kind: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kept connections to Google Cloud Storage, by the proxy and with the certificates that the environment names."""
+"""Kept connections to Google Cloud Storage, through the proxy and with the certificates that the environment names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpudata.storage.limits import MAX_READ_THREADS
 HIDDEN_QUERY = "X-Tpudata-Query"
 
 
-def new_pools(server: str) -> urllib3.PoolManager:
+def open_pools(server: str) -> urllib3.PoolManager:
     """Return the connections to a server, with the proxy and the certificates that the environment names now.
 
     Raises:
@@ -28,15 +28,18 @@ def new_pools(server: str) -> urllib3.PoolManager:
     """
     # `requests` knows the variables for proxies and certificates.
     with requests.Session() as session:
-        settings = session.merge_environment_settings(server, {}, None, None, None)
+        settings = session.merge_environment_settings(server, proxies={}, stream=None, verify=None, cert=None)
     proxy = settings["proxies"].get(urlsplit(server).scheme) or settings["proxies"].get("all")
-    authority = DEFAULT_CA_BUNDLE_PATH if settings["verify"] is True else settings["verify"]
+    certificates_path = DEFAULT_CA_BUNDLE_PATH if settings["verify"] is True else settings["verify"]
     context = create_urllib3_context()
     try:
-        context.load_verify_locations(**{"capath" if Path(authority).is_dir() else "cafile": authority})
+        if Path(certificates_path).is_dir():
+            context.load_verify_locations(capath=certificates_path)
+        else:
+            context.load_verify_locations(cafile=certificates_path)
     except OSError as error:
         raise StorageUnavailableError(
-            f"{authority}: no certificates of authorities ({error}). Correct or unset REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE."
+            f"{certificates_path}: no certificates of authorities ({error}). Correct or unset REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE."
         ) from error
     options: dict[str, Any] = {
         "num_pools": 1,
@@ -44,17 +47,17 @@ def new_pools(server: str) -> urllib3.PoolManager:
         "maxsize": 2 * MAX_READ_THREADS,
         # One context for all connections: loading a system's certificates takes 10 to 40 ms of CPU.
         "ssl_context": context,
-        # TCP_NODELAY also by way of a proxy: otherwise a part waits 40 ms for an acknowledgement of its header.
+        # TCP_NODELAY also through a proxy: otherwise a part waits 40 ms for an acknowledgement of its header.
         "socket_options": HTTPConnection.default_socket_options,
     }
     if not proxy:
         pools = urllib3.PoolManager(**options)
     elif proxy.startswith("socks"):
-        pools = _new_socks_pools(proxy, options)
+        pools = _open_socks_pools(proxy, options)
     else:
         proxy = proxy if "://" in proxy else f"http://{proxy}"
-        user = parse_url(proxy).auth
-        headers = make_headers(proxy_basic_auth=unquote(user)) if user else None
+        user_and_password = parse_url(proxy).auth
+        headers = make_headers(proxy_basic_auth=unquote(user_and_password)) if user_and_password else None
         pools = urllib3.ProxyManager(proxy, proxy_headers=headers, proxy_ssl_context=context, **options)
     pools.pool_classes_by_scheme = {
         scheme: _add_connection_class(pool_class) for scheme, pool_class in pools.pool_classes_by_scheme.items()
@@ -62,8 +65,8 @@ def new_pools(server: str) -> urllib3.PoolManager:
     return pools
 
 
-def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
-    """Return the connections by way of a SOCKS proxy; StorageUnavailableError without the package that it needs."""
+def _open_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager:
+    """Return the connections through a SOCKS proxy; StorageUnavailableError without the package that it needs."""
     try:
         from urllib3.contrib.socks import SOCKSProxyManager
     except ImportError:
@@ -74,8 +77,10 @@ def _new_socks_pools(proxy: str, options: dict[str, Any]) -> urllib3.PoolManager
 
 
 class _Connection:
-    """Connection that takes the query of a URL from a header: urllib3 logs URLs, and the id of an upload, which is in the query, is
-    as good as a password for it."""
+    """Mixin for connections of urllib3 that take the query of a URL from a header.
+
+    urllib3 logs URLs, and the id of an upload, which is in the query, is as good as a password for it.
+    """
 
     def request(
         self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, **options: Any

@@ -45,7 +45,8 @@ def find_credentials() -> Credentials:
     """
     if is_switched_on(ANONYMOUS) or os.environ.get(EMULATOR):
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    credentials, project = _select_credentials(), find_billing_project()
+    credentials = _select_credentials()
+    project = find_billing_project()
     if project is None or not isinstance(credentials, CredentialsWithQuotaProject):
         return credentials
     # Without this, the header of the credentials could name another project than the request.
@@ -60,7 +61,7 @@ def _select_credentials() -> Credentials:
         return load_default_credentials(_SCOPES)[0]
     # The default credentials need this scope to impersonate; the impersonated ones get `_SCOPES`.
     default_credentials, _ = load_default_credentials(("https://www.googleapis.com/auth/cloud-platform",))
-    # As in gcloud: the last account of a chain is impersonated, by way of the accounts before it.
+    # As in gcloud: the last account of a chain is impersonated, through the accounts before it.
     *delegates, target = [part.strip() for part in account.split(",")]
     return impersonated_credentials.Credentials(  # type: ignore[no-untyped-call]
         default_credentials, target, _SCOPES, delegates=delegates
@@ -74,7 +75,7 @@ def load_default_credentials(scopes: Sequence[str] | None = None) -> tuple[Crede
         google.auth.exceptions.GoogleAuthError: none are found, or their file is wrong, see `describe_key_file_fault`.
     """
     try:
-        credentials: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
+        credentials_and_project: tuple[Credentials, str | None] = google.auth.default(scopes=scopes)
     except (GoogleAuthError, MemoryError):
         raise
     except Exception as error:
@@ -82,7 +83,7 @@ def load_default_credentials(scopes: Sequence[str] | None = None) -> tuple[Crede
         if find_key_file() is None:
             raise
         raise DefaultCredentialsError(f"{type(error).__name__} as they were read") from error  # type: ignore[no-untyped-call]
-    return credentials
+    return credentials_and_project
 
 
 def describe_key_file_fault() -> str | None:

@@ -52,7 +52,7 @@ _TRANSIENT = (
 _LOGIN = "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a service account's key file."
 _AGAIN = "Run again, a conversion with --resume."
 _ABSENT, _CHANGED = 404, 412
-_MAX_CHARACTERS = 400
+_MAX_MESSAGE_CHARACTERS = 400
 # Parts of the messages of 403 answers that no role would change, in lower case, and the fixes.
 _FORBIDDEN = (
     (
@@ -242,4 +242,4 @@ def _read_message(error: BaseException) -> str:
 
 def _shorten(message: str) -> str:
     """Return a message on one line, shortened, and without the queries of URLs."""
-    return textwrap.shorten(_URL_WITH_QUERY.sub(r"\1", message), _MAX_CHARACTERS, placeholder=" ...")
+    return textwrap.shorten(_URL_WITH_QUERY.sub(r"\1", message), _MAX_MESSAGE_CHARACTERS, placeholder=" ...")

@@ -30,11 +30,12 @@ from tpudata.storage.objects.retries import RetryPolicy
 _OK, _NO_CONTENT, _PARTIAL = 200, 204, 206
 _CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/]+=*)")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
-_PLAIN = (None, "", "identity")
+# Values of Content-Encoding for bytes that are not encoded.
+_PLAIN_ENCODINGS = (None, "", "identity")
 
 
 class GcsStorage(CheckedStorage):
-    """Google Cloud Storage; `Storage` describes the methods, and `credentials` the credentials.
+    """Google Cloud Storage; `Storage` describes the methods, and the module `credentials` the credentials.
 
     Transient failures are retried, and so is every answer without proof, see `CheckedStorage`, `answers` and `upload`.
 
@@ -80,10 +81,10 @@ class _GcsObjects:
         count = 0
         for name, size, crc32c in scan_names(self._transport, folder, start, stop, limit, deep=deep):
             exists = True
-            # Some programs mark a folder by an empty object of the same name.
+            # Some programs mark a folder with an empty object of the same name.
             if size is not None and name.endswith("/"):
                 continue
-            # `scan_names` lists one name more, in case that the folder is marked.
+            # `scan_names` lists one name more, in case the folder is marked.
             if count == limit:
                 return
             count += 1
@@ -124,7 +125,7 @@ class _GcsObjects:
             offset, length = span
             request_headers["Range"] = f"bytes={offset}-{offset + length - 1}"
         status, headers, data = self._transport.request("GET", url, request_headers)
-        if headers.get("Content-Encoding") not in _PLAIN:
+        if headers.get("Content-Encoding") not in _PLAIN_ENCODINGS:
             self._reject_encoded(path)
         crc32c = _read_checksum(headers)
         if status == _OK:
@@ -159,8 +160,9 @@ class _GcsObjects:
         """Yield a writer of an object: one resumable upload, or for a small object one request."""
         # Without `replace` the generation is 0, so an existing object is a conflict.
         with translate_errors("written", path):
-            existing = self.retries.run(lambda: self.describe(path)) if replace else None
-        with translate_errors("written", path), self._open_upload(path, existing.version if existing else 0) as writer:
+            description = self.retries.run(lambda: self.describe(path)) if replace else None
+        version = description.version if description else 0
+        with translate_errors("written", path), self._open_upload(path, version) as writer:
             yield writer  # type: ignore[misc]  # A raw file that takes all it is given.
 
     def check_writable(self, path: str) -> None:
@@ -182,7 +184,8 @@ class _GcsObjects:
     @contextlib.contextmanager
     def _open_upload(self, path: str, version: int) -> Iterator[ObjectWriter]:
         """Yield a writer that replaces `version` of an object, 0 for a new one; finish the upload, or abandon it after an error."""
-        writer = ObjectWriter(self._transport, *split_object(path), version, self._part_bytes)
+        bucket, name = split_object(path)
+        writer = ObjectWriter(self._transport, bucket, name, generation=version, part_bytes=self._part_bytes)
         try:
             yield writer
             writer.finish()

@@ -17,7 +17,7 @@ from google.auth.exceptions import GoogleAuthError
 
 VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 # Fields that have to hold strings, by the type of the file.
-_FIELDS: dict[str, tuple[str, ...]] = {
+_FIELDS_BY_TYPE: dict[str, tuple[str, ...]] = {
     "service_account": ("client_email", "token_uri", "private_key"),
     "authorized_user": ("client_id", "client_secret", "refresh_token"),
     "impersonated_service_account": ("service_account_impersonation_url",),
@@ -68,7 +68,6 @@ def find_key_file_fault(path: Path) -> str | None:
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
-        # The decoder's message has the position, and none of the content.
         return "it is not JSON, or was cut"
     return _find_field_fault(fields)
 
@@ -78,14 +77,14 @@ def _find_field_fault(fields: object) -> str | None:
     if not isinstance(fields, Mapping):
         return "it holds no JSON object"
     file_type = fields.get("type")
-    if not isinstance(file_type, str) or file_type not in _FIELDS:
+    if not isinstance(file_type, str) or file_type not in _FIELDS_BY_TYPE:
         if "installed" in fields or "web" in fields:
             return "it is the secret of an OAuth client, not a key of an account"
-        # Cut, since a wrong type may hold anything.
-        words = "no type" if file_type is None else f"the type {file_type!r:.40}"
-        return f"it has {words} (expected {', '.join(sorted(_FIELDS))})"
+        # Truncated, since a wrong type may hold anything.
+        type_text = "no type" if file_type is None else f"the type {file_type!r:.40}"
+        return f"it has {type_text} (expected {', '.join(sorted(_FIELDS_BY_TYPE))})"
     missing_names = [
-        name for name in _FIELDS[file_type] if not isinstance(fields.get(name), str) or not fields[name].strip()
+        name for name in _FIELDS_BY_TYPE[file_type] if not isinstance(fields.get(name), str) or not fields[name].strip()
     ]
     if missing_names:
         return f"it is of the type {file_type}, and lacks {', '.join(missing_names)}"

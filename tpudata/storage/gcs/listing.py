@@ -23,15 +23,18 @@ from tpudata.storage.gcs.transport import Transport
 
 # Ranges of at most this number of names are not divided: listing one takes up to 17 requests.
 RANGE_NAMES = 1 << 14
-# Cutting ends at this number of ranges, or after this number of rounds; the last round may exceed the number of ranges.
-_ENOUGH_RANGES, _MAX_ROUNDS = 256, 8
+# Cutting ends after the round that reaches this number of ranges, or after this number of rounds.
+_ENOUGH_RANGES = 256
+_MAX_ROUNDS = 8
 # Number of ranges of one character each; later ranges take 2, 4, ... characters, since some scripts have thousands.
 _SINGLE_CHARACTERS = 16
 _PARALLEL_REQUESTS = 16
 # Names in an answer of the store.
 _PAGE_NAMES = 1000
-# The last character of Unicode, and the characters before and after the surrogates, which UTF-8 cannot encode.
-_LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
+# The last character of Unicode.
+_LAST_CHARACTER = "\U0010ffff"
+# The characters before and after the surrogates, which UTF-8 cannot encode.
+_BEFORE_SURROGATES, _AFTER_SURROGATES = "\ud7ff", "\ue000"
 
 
 # Returns the first name of a range, or None if the range is empty, given its start and its stop.
@@ -89,13 +92,13 @@ def scan_names(
         page_names += [
             Name(folder_name, size=None, crc32c=None) for folder_name in page.prefixes if folder_name != last_prefix
         ]
-        for entry in sorted(page_names, key=operator.attrgetter("name")):
-            name_below = entry.name[len(prefix) :]
+        for listed_name in sorted(page_names, key=operator.attrgetter("name")):
+            name_below = listed_name.name[len(prefix) :]
             if name_below.startswith("/") or "//" in name_below:
-                _reject_empty_part(folder, bucket, entry.name, len(prefix))
+                _reject_empty_part(folder, bucket, listed_name.name, len(prefix))
             # The store compares the names of objects: it also lists a folder that sorts before `start` if it has objects after it.
             if start <= name_below and (stop is None or name_below < stop):
-                yield entry
+                yield listed_name
         last_prefix = max(page.prefixes, default=last_prefix)
         if page.next_page is None:
             return
@@ -163,7 +166,8 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, cuts_per_do
         stop: first name after the range; None for a range up to the folder's end.
         cuts_per_doubling: number of cuts, after the first `_SINGLE_CHARACTERS`, after which a part takes twice as many characters.
     """
-    first_name, depth = find_first(start, stop), 0
+    first_name = find_first(start, stop)
+    depth = 0
     for _ in range(_MAX_ROUNDS):
         if first_name is None:
             return
@@ -178,9 +182,9 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, cuts_per_do
     if first_name is None or depth >= len(first_name):
         return
     common_prefix, character = first_name[:depth], first_name[depth]
-    for number in itertools.count():
+    for cut_index in itertools.count():
         # Find the first name whose character at this depth is `step` or more after the character of the last cut.
-        step = 1 << max(0, (number - _SINGLE_CHARACTERS) // cuts_per_doubling + 1)
+        step = 1 << max(0, (cut_index - _SINGLE_CHARACTERS) // cuts_per_doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common_prefix + next_character, stop) if next_character else None
         # Other writers may add and remove names meanwhile.
@@ -193,14 +197,14 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, cuts_per_do
 def _has_names_after(find_first: _FindFirst, name: str, stop: str | None, depth: int) -> bool:
     """Return whether names before `stop` follow all names with the first `depth + 1` characters of `name`."""
     # Nothing follows the last character of Unicode, so the character before it is raised.
-    prefix = name[: depth + 1].rstrip(_LAST)
+    prefix = name[: depth + 1].rstrip(_LAST_CHARACTER)
     return bool(prefix) and find_first(prefix[:-1] + _step_character(prefix[-1]), stop) is not None
 
 
 def _step_character(character: str, step: int = 1) -> str:
     """Return the character some steps later, or the next one that UTF-8 can encode; an empty string after the last."""
     code = ord(character) + step
-    if code > ord(_LAST):
+    if code > ord(_LAST_CHARACTER):
         return ""
     return _AFTER_SURROGATES if _BEFORE_SURROGATES < chr(code) < _AFTER_SURROGATES else chr(code)
 

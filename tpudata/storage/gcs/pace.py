@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 _LOWEST_LIMIT = 1.0
-# A longer pause that the server asks for is cut to this number of seconds.
+# A longer pause that the server asks for is shortened to this number of seconds.
 LONGEST_PAUSE = 60.0
 
 
@@ -21,12 +21,12 @@ class Pace:
     """Limiter of requests in flight; safe to share between threads.
 
     Args:
-        limit: returns the largest number of requests at the same time, which may change.
+        get_highest_limit: returns the largest number of requests at the same time, which may change.
         clock: monotonic clock, in seconds.
     """
 
-    def __init__(self, limit: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
-        self._highest_limit = limit
+    def __init__(self, get_highest_limit: Callable[[], int], clock: Callable[[], float] = time.monotonic) -> None:
+        self._get_highest_limit = get_highest_limit
         # Infinite until the store asks for less.
         self._lowered_limit = math.inf
         self._clock = clock
@@ -40,7 +40,7 @@ class Pace:
     @property
     def limit(self) -> int:
         """The number of requests that may be in flight now."""
-        return int(min(self._highest_limit(), self._lowered_limit))
+        return int(min(self._get_highest_limit(), self._lowered_limit))
 
     @contextlib.contextmanager
     def request(self) -> Iterator[float]:
@@ -52,9 +52,9 @@ class Pace:
                     break
                 self._changed.wait(pause if pause > 0 else None)
             self._in_flight_count += 1
-            began = self._clock()
+            began_at = self._clock()
         try:
-            yield began
+            yield began_at
         finally:
             with self._changed:
                 self._in_flight_count -= 1
@@ -66,22 +66,22 @@ class Pace:
             if self._lowered_limit < math.inf:
                 # By 1 after as many successes as the limit.
                 raised_limit = self._lowered_limit + 1 / self._lowered_limit
-                self._lowered_limit = raised_limit if raised_limit < self._highest_limit() else math.inf
+                self._lowered_limit = raised_limit if raised_limit < self._get_highest_limit() else math.inf
                 self._changed.notify()
 
-    def lower_limit(self, began: float, pause: float) -> None:
+    def lower_limit(self, began_at: float, pause: float) -> None:
         """Halve the limit and pause, since the store asks for fewer requests.
 
         Args:
-            began: time at which the request was sent.
+            began_at: time at which the request was sent.
             pause: seconds that the store asks to wait before the next request.
         """
         with self._changed:
             self._resume_at = max(self._resume_at, self._clock() + min(pause, LONGEST_PAUSE))
             # Requests that were in flight at the time count once.
-            if began > self._lowered_at:
+            if began_at > self._lowered_at:
                 self._lowered_at = self._clock()
                 # Half of the requests that were really in flight, which may be fewer than the limit.
                 self._lowered_limit = max(
-                    _LOWEST_LIMIT, min(self._highest_limit(), self._lowered_limit, self._in_flight_count) / 2
+                    _LOWEST_LIMIT, min(self._get_highest_limit(), self._lowered_limit, self._in_flight_count) / 2
                 )

@@ -10,8 +10,9 @@ They are sent by urllib3, with tokens of google-auth, not by google-cloud-storag
   times with a session as `_http` that keeps its connections. A `requests` session that keeps its connections takes 1.7 times
   without any check. Measured in turn in one process by HTTP, least of 20 rounds.
 
-`credentials` says whose credentials are used and which project pays. TPUDATA_GCS_RETRY sets how failing requests are retried, see
-`RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the token.
+The module `credentials` selects the credentials and the project that pays. TPUDATA_GCS_RETRY sets how failing requests are
+retried, see `RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the
+token.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from urllib.parse import parse_qs, urlencode
 from google.auth.transport.requests import Request
 from urllib3.util import Timeout, parse_url
 
-from tpudata.storage.gcs.connections import HIDDEN_QUERY, new_pools
+from tpudata.storage.gcs.connections import HIDDEN_QUERY, open_pools
 from tpudata.storage.gcs.credentials import EMULATOR, find_billing_project, find_credentials
 from tpudata.storage.gcs.errors import is_transient
 from tpudata.storage.gcs.pace import Pace
@@ -47,11 +48,12 @@ from tpudata.storage.objects.retries import Retries, RetryPolicy
 RETRY = "TPUDATA_GCS_RETRY"
 # Concurrent requests, each with a kept connection: 64 readers with at most two each.
 _CONNECTION_COUNT = 128
-_ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
-_ERRORS = {404: AbsentError, 412: ConflictError, 416: RangeError}
+# Status codes: the lowest one of an error, and some errors.
+_LOWEST_ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
+_ERROR_CLASS_BY_STATUS = {404: AbsentError, 412: ConflictError, 416: RangeError}
 # Most tokens that a request is sent with, one after the other: a token may expire in flight.
 _MAX_TOKENS = 3
-_PORTS = {"http": 80, "https": 443}
+_PORT_BY_SCHEME = {"http": 80, "https": 443}
 
 
 class Answer(NamedTuple):
@@ -59,7 +61,7 @@ class Answer(NamedTuple):
 
     Attributes:
         status: status code.
-        headers: by name, in any case.
+        headers: values by name, whose case does not matter.
         data: the body as received, not decoded.
     """
 
@@ -81,15 +83,15 @@ class Transport:
     def __init__(self, policy: RetryPolicy | None = None) -> None:
         environment_policy = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
         # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
-        self._policy = functools.partial(_choose_policy, policy, environment_policy)
+        self._get_policy = functools.partial(_choose_policy, policy, environment_policy)
         self._opened_client: _Client | None = None
         self._lock = threading.Lock()
-        self.retries = Retries("Google Cloud Storage", self._policy, is_transient)
+        self.retries = Retries("Google Cloud Storage", self._get_policy, is_transient)
 
     @property
     def policy(self) -> RetryPolicy:
         """The current policy."""
-        return self._policy()
+        return self._get_policy()
 
     @property
     def pace(self) -> Pace:
@@ -98,7 +100,7 @@ class Transport:
 
     @property
     def _client(self) -> _Client:
-        """The client, which the first request opens."""
+        """The client, opened at the first use."""
         with self._lock:
             if self._opened_client is None:
                 self._opened_client = _Client()
@@ -123,12 +125,12 @@ class Transport:
         """
         client = self._client
         full_url = client.make_url(url)
-        with client.pace.request() as began:
+        with client.pace.request() as began_at:
             answer = client.send(method, full_url, headers or {}, data, self.policy.answer_within)
-            if answer.status >= _ERROR:
+            if answer.status >= _LOWEST_ERROR:
                 pause = _parse_retry_after(answer)
                 if answer.status == _TOO_MANY or (answer.status == _UNAVAILABLE and pause is not None):
-                    client.pace.lower_limit(began, pause or 0.0)
+                    client.pace.lower_limit(began_at, pause or 0.0)
                 raise _make_answer_error(answer)
         client.pace.raise_limit()
         return answer
@@ -147,13 +149,13 @@ class _Client:
         domain = getattr(self._credentials, "universe_domain", "googleapis.com")
         server = os.environ.get(EMULATOR) or f"https://storage.{domain}"
         self._server = (server if "://" in server else f"http://{server}").rstrip("/")
-        self._pools = new_pools(self._server)
+        self._pools = open_pools(self._server)
         self._project = find_billing_project()
         # Tokens come from another server, perhaps through another proxy, so a separate session requests them.
         self._token_transport = Request()
         # Held while the token is read or renewed.
         self._token_lock = threading.Lock()
-        self.pace = Pace(_count_most_in_flight)
+        self.pace = Pace(_compute_highest_limit)
 
     def make_url(self, address: str) -> str:
         """Return the URL of a request, with the project that pays; `address` may be a path on the server.
@@ -195,8 +197,9 @@ class _Client:
         """Send a request over a kept connection, without retries and redirects."""
         # urllib3 logs URLs, and the id of an upload is as good as a password: see `HIDDEN_QUERY`.
         if "upload_id=" in url:
-            url, headers[HIDDEN_QUERY] = url.partition("?")[0], f"?{parse_url(url).query}"
-        # The body is read below, so that a connection that breaks is closed, and stays packed: callers check gzip's checksum.
+            headers[HIDDEN_QUERY] = f"?{parse_url(url).query}"
+            url = url.partition("?")[0]
+        # The body is read below, so that a connection that breaks is closed. It stays compressed: callers check gzip's checksum.
         response = self._pools.urlopen(
             method,
             url,
@@ -218,7 +221,7 @@ class _Client:
 def _parse_origin(address: str) -> tuple[str | None, str | None, int | None]:
     """Return scheme, host and port of an address."""
     parts = parse_url(address)
-    return parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or "")
+    return parts.scheme, parts.host, parts.port or _PORT_BY_SCHEME.get(parts.scheme or "")
 
 
 def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) -> RetryPolicy:
@@ -235,8 +238,8 @@ def _choose_policy(policy: RetryPolicy | None, environment_policy: RetryPolicy) 
     return environment_policy.replace_limit(request_limits().retry_seconds)
 
 
-def _count_most_in_flight() -> int:
-    """Return the largest number of requests in flight at the same time."""
+def _compute_highest_limit() -> int:
+    """Return the number of requests that may be in flight at the same time, unless the store asks for fewer."""
     # A part may be read twice at the same time, so each reader has up to two requests in flight.
     return max(_CONNECTION_COUNT, 2 * request_limits().read_threads)
 
@@ -252,7 +255,7 @@ def _parse_retry_after(answer: Answer) -> float | None:
 
 def _make_answer_error(answer: Answer) -> AnswerError:
     """Return the error of an answer, with the message of its JSON or, if it is not the JSON of an error, its whole body."""
-    error_class = _ERRORS.get(answer.status, AnswerError)
+    error_class = _ERROR_CLASS_BY_STATUS.get(answer.status, AnswerError)
     try:
         data = gzip.decompress(answer.data) if answer.headers.get("Content-Encoding") == "gzip" else answer.data
         fields = json.loads(data)["error"]

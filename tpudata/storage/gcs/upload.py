@@ -3,7 +3,7 @@
 A part is kept until the store has it. If a request fails, the store is asked how much it received, and gets the rest; a small
 object is sent again. The only or the last part carries the checksum of all data, so the store rejects damage. It makes the object
 only if the generation that existed at first is still there, so two writers never mix. The object counts as made when
-the answer has its generation, size and checksum, or a stat has them.
+the answer has its generation, size and checksum, or a later description has them.
 
 The BlobWriter of google-cloud-storage (3.17) does less: if it is garbage-collected after an abort that failed, it makes an object
 of the data so far; it fails if the store has received less than it sent; and it drops the answer, which proves the object.
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 PART_BYTES = 8 << 20
 # Largest object that is sent in one request: sending it again takes less time than asking how much was received.
 _WHOLE_BYTES = 1 << 20
+# Status codes.
 _INCOMPLETE, _BAD_REQUEST, _GONE = 308, 400, 410
 _FORGOTTEN = (404, _GONE)
 _RECEIVED_RANGE = re.compile(r"bytes=0-(\d+)")
@@ -62,7 +63,9 @@ class ObjectWriter(io.RawIOBase):
         super().__init__()
         self._part_bytes = part_bytes
         self._transport = transport
-        self._bucket, self._name, self._generation = bucket, name, generation
+        self._bucket = bucket
+        self._name = name
+        self._generation = generation
         # Address of the resumable upload, once it has begun.
         self._url: str | None = None
         # Bytes whose delivery is not confirmed, and the number of bytes before them.
@@ -77,7 +80,7 @@ class ObjectWriter(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the number of bytes so far."""
+        """Return the number of bytes written so far."""
         return self._delivered_bytes + len(self._buffer)
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -94,7 +97,7 @@ class ObjectWriter(io.RawIOBase):
 
     def begin(self) -> None:
         """Begin the upload before there are data; raise an error of the API if the store does not allow it."""
-        self._url = self._transport.retries.run(self._start)
+        self._url = self._transport.retries.run(self._request_upload)
 
     def finish(self) -> None:
         """Send the remaining data, which completes the object.
@@ -189,7 +192,7 @@ class ObjectWriter(io.RawIOBase):
         """
         if self._url is None and self._conflict is None:
             try:
-                self._url = self._transport.retries.run(self._start)
+                self._url = self._transport.retries.run(self._request_upload)
             except ConflictError as error:
                 self._conflict = error
         # Another writer was first, so nothing is sent. At the end, `_send_last` catches the error, and compares the existing object
@@ -200,7 +203,9 @@ class ObjectWriter(io.RawIOBase):
             del self._buffer[:size]
             self._delivered_bytes += size
             return
-        begin, part, is_repeated = self._delivered_bytes, bytes(memoryview(self._buffer)[:size]), False
+        begin = self._delivered_bytes
+        part = bytes(memoryview(self._buffer)[:size])
+        is_repeated = False
         total = str(begin + size) if is_last else "*"
 
         def send() -> None:
@@ -253,8 +258,8 @@ class ObjectWriter(io.RawIOBase):
         query = {"uploadType": upload_type, "name": self._name, "ifGenerationMatch": str(self._generation)}
         return f"/upload/storage/v1/b/{quote(self._bucket, safe='')}/o?{urlencode(query)}"
 
-    def _start(self) -> str:
-        """Start a resumable upload, and return its address.
+    def _request_upload(self) -> str:
+        """Begin a resumable upload, and return its address.
 
         Raises:
             UnprovenError: the answer has no address of an upload on the store's server.

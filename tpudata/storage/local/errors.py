@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from tpudata.console.machine_errors import DISK_FIX
 from tpudata.errors import StorageError
 
+# The action in errors of a file that is being written.
 WRITTEN = "written"
 _PERMIT = "Give this account permissions for it and the folders above it (`namei -l` shows the owners)."
-_FIXES = {
+_FIX_BY_ERROR_NUMBER = {
     errno.ENOENT: "Check whether it was moved or removed.",
     errno.EEXIST: "There is a file in place of a folder: move it away, or pass another path.",
     errno.ENOTDIR: "A part of this path is a file: pass another path.",
@@ -42,7 +43,9 @@ def make_storage_error(action: str, path: str, error: OSError) -> StorageError:
         error: the operating system's error.
     """
     # While a file is written, its folder was made just before, so a missing path means that it was removed.
-    fix = _REMOVED if (action, error.errno) == (WRITTEN, errno.ENOENT) else _FIXES.get(error.errno or 0, "")
+    fix = (
+        _REMOVED if (action, error.errno) == (WRITTEN, errno.ENOENT) else _FIX_BY_ERROR_NUMBER.get(error.errno or 0, "")
+    )
     return StorageError(f"{path} could not be {action}: {error.strerror or error}. {fix}".rstrip())
 
 

@@ -68,7 +68,7 @@ class FileUrls(LocalStorage):
         super().delete(local_path(path))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file, if it equals `old`, by `new`; return whether that was done."""
+        """Replace the content of a small file with `new` if it equals `old`; return whether that was done."""
         return super().swap(local_path(path), old, new)
 
 

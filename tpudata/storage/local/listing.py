@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from tpudata.storage.local.errors import translate_errors
 
-# A folder of more names than the first number is cut into ranges of about this number of names or fewer; the second is the most
-# ranges. Each range is a pass over the whole folder, so there are few; in larger folders they have more names.
-RANGE_NAMES, _MAX_RANGES = 1 << 16, 32
+# A folder of more names is cut into ranges of about this number of names or fewer.
+RANGE_NAMES = 1 << 16
+# Each range is a pass over the whole folder, so there are few; in larger folders they have more names.
+_MAX_RANGES = 32
 # Number of names that the cuts are chosen from: the names with the smallest checksums, so they do not depend on the disk's order.
 SAMPLE_SIZE = 1 << 12
 
@@ -63,7 +64,7 @@ def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sample_size: i
             heapq.heapreplace(sample, ranked_name)
     range_count = min(_MAX_RANGES, -(-name_count // max_range_names))
     sampled_names = sorted({name.rstrip("/") for _, name in sample})
-    return tuple(sampled_names[len(sampled_names) * number // range_count] for number in range(1, range_count))
+    return tuple(sampled_names[len(sampled_names) * index // range_count] for index in range(1, range_count))
 
 
 def _rank(name: str) -> tuple[int, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tpudata.errors import StorageError
-from tpudata.storage.interface import Entry, not_a_file_error
+from tpudata.storage.interface import Entry, make_not_a_file_error
 from tpudata.storage.local.errors import WRITTEN, make_storage_error, translate_errors
 from tpudata.storage.local.listing import RANGE_NAMES, cut_names, list_names
 from tpudata.storage.local.uncached_file import UncachedFile, new_buffer
@@ -97,15 +97,15 @@ class LocalStorage:
         """Return a whole file."""
         # As few system calls as possible: for a file of 100 kB, Python's file objects cost a fifth more.
         try:
-            descriptor = _open(path)
+            descriptor = _open_descriptor(path)
             try:
                 if size is None:
                     size = os.fstat(descriptor).st_size
                 # One byte more than expected: if it is missing, the call has reached the end.
                 data = os.read(descriptor, size + 1)
-                if 0 < size == len(data):
+                if size > 0 and len(data) == size:
                     return data
-                # The file is a special one of size 0, has changed, or has more bytes than one call returns.
+                # The file states the size 0, as those in /proc do, has changed, or has more bytes than one call returns.
                 return data + _read_rest(descriptor, sys.maxsize)
             finally:
                 os.close(descriptor)
@@ -116,7 +116,7 @@ class LocalStorage:
         """Return `length` bytes from `offset`; fewer only at the end of the file."""
         del is_checked  # Disks have checksums.
         try:
-            descriptor = _open(path)
+            descriptor = _open_descriptor(path)
             try:
                 data = os.pread(descriptor, length, offset)
                 if len(data) < length:
@@ -134,7 +134,7 @@ class LocalStorage:
         if not hasattr(os, "posix_fadvise"):
             return
         with contextlib.suppress(OSError, StorageError):
-            descriptor = _open(path)
+            descriptor = _open_descriptor(path)
             try:
                 # The byte in the middle stands for the range.
                 if not _is_in_memory(descriptor, offset + length // 2):
@@ -152,27 +152,27 @@ class LocalStorage:
         """Write to a temporary file next to `path`, and rename it when the context ends without an error."""
         del replace  # Renaming replaces an existing file.
         target = Path(path)
-        temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
+        temporary_path = target.parent / f"{TEMPORARY_PREFIX}{target.name}.{uuid.uuid4().hex}"
         with translate_errors(WRITTEN, path):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 buffer = self._buffers.pop()
             except IndexError:
                 buffer = new_buffer()
-            file = UncachedFile(temporary, buffer)
+            file = UncachedFile(temporary_path, buffer)
         try:
             with translate_errors(WRITTEN, path):
                 yield cast(BinaryIO, file)
                 file.flush()
                 os.fsync(file.fileno())
                 file.close()
-                temporary.replace(target)
+                temporary_path.replace(target)
         except BaseException:
             # Raise the reason of the failed write, not of the failed cleanup.
             with contextlib.suppress(OSError):
                 file.discard()
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                temporary_path.unlink()
             raise
         finally:
             self._buffers.append(buffer)
@@ -194,7 +194,7 @@ class LocalStorage:
             Path(path).unlink(missing_ok=True)
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small file by `new` if it equals `old`, and return whether that was done; None means no file."""
+        """Replace the content of a small file with `new` if it equals `old`; return whether that was done. None means no file."""
         target = Path(path)
         with translate_errors(WRITTEN, path):
             if new is not None:
@@ -215,7 +215,7 @@ class _ReadFile(io.FileIO):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, "rb", opener=lambda path, _: _open(path))
+        super().__init__(path, "rb", opener=lambda path, _: _open_descriptor(path))
         self._path = path
 
     def readinto(self, buffer: WriteableBuffer) -> int:
@@ -229,7 +229,7 @@ class _ReadFile(io.FileIO):
             return super().readall()
 
 
-def _open(path: str) -> int:
+def _open_descriptor(path: str) -> int:
     """Return the descriptor of a file for reading.
 
     Raises:
@@ -241,7 +241,7 @@ def _open(path: str) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise not_a_file_error(path) from None
+            raise make_not_a_file_error(path) from None
         if error.errno != errno.EWOULDBLOCK:
             raise
         # Another process, such as a file server, has a lease on the file: a blocking open waits until it gives the lease up.
@@ -250,16 +250,16 @@ def _open(path: str) -> int:
     if stat_bits.S_ISREG(mode) or stat_bits.S_ISDIR(mode):
         return descriptor
     os.close(descriptor)
-    raise not_a_file_error(path)
+    raise make_not_a_file_error(path)
 
 
 def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
-    """Replace the content of a file by `new` if it equals `old`, and return whether that was done; None means no file.
+    """Replace the content of a file with `new` if it equals `old`; return whether that was done. None means no file.
 
     The caller holds the lock of the file's folder.
     """
     try:
-        descriptor = _open(str(target))
+        descriptor = _open_descriptor(str(target))
     except FileNotFoundError:
         current = None
     else:
@@ -270,21 +270,21 @@ def _swap(target: Path, old: bytes | None, new: bytes | None) -> bool:
     if new is None:
         target.unlink(missing_ok=True)
         return True
-    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+    temporary_path = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary_path, "xb") as file:
             file.write(new)
             file.flush()
             os.fsync(file.fileno())
         if old is None:
-            return _link(temporary, target)
-        temporary.replace(target)
+            return _link(temporary_path, target)
+        temporary_path.replace(target)
         return True
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
 
 
-def _link(temporary: Path, target: Path) -> bool:
+def _link(temporary_path: Path, target: Path) -> bool:
     """Give a temporary file the name `target`; return whether that was done.
 
     With hard links, the file has this name besides its own. If the name exists already, returns False: of two machines that try
@@ -294,14 +294,14 @@ def _link(temporary: Path, target: Path) -> bool:
     `_swap` holds the lock of the folder.
     """
     try:
-        os.link(temporary, target)
+        os.link(temporary_path, target)
     except FileExistsError:
         return False
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         # The disk has no hard links.
-        temporary.replace(target)
+        temporary_path.replace(target)
     return True
 
 
@@ -323,6 +323,7 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     try:
+        # With this flag, the call fails instead of waiting for the disk.
         return os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
     except OSError:
         return False
@@ -330,10 +331,11 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 
 def _read_rest(descriptor: int, length: int) -> bytes:
     """Return the next bytes of an open file, `length` at most."""
-    parts, remaining = [], length
-    while remaining > 0 and (part := os.read(descriptor, min(remaining, _BUFFER_BYTES))):
+    parts = []
+    remaining_bytes = length
+    while remaining_bytes > 0 and (part := os.read(descriptor, min(remaining_bytes, _BUFFER_BYTES))):
         parts.append(part)
-        remaining -= len(part)
+        remaining_bytes -= len(part)
     return b"".join(parts)
 
 

@@ -61,7 +61,7 @@ class UncachedFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the number of bytes so far."""
+        """Return the number of bytes written so far."""
         return self._written_bytes + self._filled_bytes
 
     def write(self, data: Any, /) -> int:

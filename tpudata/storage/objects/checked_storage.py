@@ -1,6 +1,7 @@
 """A `Storage` over the calls of an object store. An answer without proof counts as a failure of the transport, and is retried.
 
-A proxy may answer 200 with nothing or with a page of HTML, cut a body and its Content-Length alike, drop headers, or change a bit.
+A proxy may answer 200 with nothing or with a page of HTML, shorten a body and its Content-Length alike, drop headers, or change a
+bit.
 Proofs of reads:
 
     whole object    the CRC-32C in the answer or, without it, the size and CRC-32C of a description
@@ -109,10 +110,10 @@ class CheckedStorage:
     def delete(self, path: str) -> None:
         """Remove an object; no error if it does not exist."""
         with self._store.translate_errors("deleted", path), contextlib.suppress(AbsentError):
-            self._store.retries.run(lambda: self._store.remove(path, None))
+            self._store.retries.run(lambda: self._store.remove(path, version=None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object by `new` if it equals `old`; return whether that was done; None means no object."""
+        """Replace the content of a small object with `new` if it equals `old`; return whether it did. None means no object."""
         with self._store.translate_errors("written", path):
             description = self._store.retries.run(lambda: self._store.describe(path))
         try:
@@ -151,7 +152,7 @@ class CheckedStorage:
         """
 
         def read() -> bytes:
-            content = self._store.get(path, None, version)
+            content = self._store.get(path, span=None, version=version)
             self._check_whole(path, version, content, size)
             return content.data
 
@@ -166,6 +167,7 @@ class CheckedStorage:
             return self._get_part(path, offset, length, version)
 
         def read_and_compare() -> bytes:
+            """Return the range, proven by a checksum, by a second read, or by the caller."""
             if offset == 0 or is_checked:
                 # A part from 0 may be the whole object, which has a checksum.
                 data, is_proven = read_once()
@@ -217,10 +219,10 @@ class CheckedStorage:
         return data, True
 
     def _check_whole(self, path: str, version: int | None, content: Content, size: int | None) -> None:
-        """Check that a content is a whole object; `size` is its probable size, or None.
+        """Check that received bytes are a whole object; `size` is its probable size, or None.
 
         Raises:
-            UnprovenError: the content is not the whole object, or there is no proof that it is.
+            UnprovenError: they are not the whole object, or there is no proof that it is.
         """
         if content.crc32c is not None:
             _check_checksum(content.crc32c, content.data)
@@ -246,7 +248,7 @@ class CheckedStorage:
 
         Args:
             path: path of the object.
-            version: version that `read` reads; None: any version.
+            version: version that `read` reads; None for any version.
             read: returns bytes of the object.
         """
 

@@ -46,13 +46,13 @@ class ObjectReader(io.RawIOBase):
         # RawIOBase.readall requests 8 kB at a time.
         return b"".join(iter(lambda: self._read_next(self._part_bytes), b""))
 
-    def _read_next(self, limit: int) -> bytes:
-        """Read at most `limit` bytes from the current position; compare the checksum at the end.
+    def _read_next(self, max_bytes: int) -> bytes:
+        """Read at most `max_bytes` bytes from the current position; compare the checksum at the end.
 
         Raises:
             StorageUnavailableError: bytes are missing, or the checksum differs.
         """
-        length = min(limit, self._description.size - self._position)
+        length = min(max_bytes, self._description.size - self._position)
         data = self._read(self._position, length) if length else b""
         if len(data) < length:
             raise StorageUnavailableError(

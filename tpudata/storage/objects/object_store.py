@@ -1,4 +1,4 @@
-"""The interface of an object store, which `CheckedStorage` makes a `Storage`."""
+"""The interface of an object store, which `CheckedStorage` turns into a `Storage`."""
 
 from __future__ import annotations
 

@@ -53,15 +53,16 @@ class RetryPolicy:
         """
         values = {}
         names = [field.name for field in dataclasses.fields(cls)]
-        for part in filter(None, (part.strip() for part in settings.split(","))):
-            name, _, value = part.partition("=")
+        for setting in filter(None, (part.strip() for part in settings.split(","))):
+            name, _, value = setting.partition("=")
             try:
                 values[name] = float(value)
                 if name not in names or not 0 < values[name] < math.inf:
-                    raise ValueError(part)
+                    raise ValueError(setting)
             except ValueError:
                 raise UsageError(
-                    f"{variable}: unknown setting (got {part!r}, expected NAME=SECONDS of {', '.join(names)}). Correct or unset it."
+                    f"{variable}: unknown setting (got {setting!r}, expected NAME=SECONDS of {', '.join(names)}). Correct or unset"
+                    " it."
                 ) from None
         return cls(**values)
 
@@ -71,15 +72,15 @@ class Retries:
 
     Args:
         store: name of the store, for the log.
-        policy: returns the current policy.
+        get_policy: returns the current policy.
         is_transient: returns whether the same call may succeed later.
     """
 
     def __init__(
-        self, store: str, policy: Callable[[], RetryPolicy], is_transient: Callable[[Exception], bool]
+        self, store: str, get_policy: Callable[[], RetryPolicy], is_transient: Callable[[Exception], bool]
     ) -> None:
         self._store = store
-        self._policy = policy
+        self._get_policy = get_policy
         self._is_transient = is_transient
         self._warned_at = -math.inf
 
@@ -89,7 +90,7 @@ class Retries:
         Raises:
             TimeLimitError: the call kept failing, and the next attempt would be after the policy's limit.
         """
-        policy = self._policy()
+        policy = self._get_policy()
         began_at = time.monotonic()
         mean_wait = policy.first_wait
         while True:
