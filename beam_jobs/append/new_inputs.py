@@ -231,9 +231,9 @@ class NewScannedInputs(NewInputs, ScannedSource):
         """Return the new inputs of the source that the scans complete."""
         return _select_new(self.source.apply_scans(facts, parts), self.base, self.path)
 
-    def make_repeat_error(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
         """Return the source's error of two rows that have the same key."""
-        return self.source.make_repeat_error(repeat, facts)
+        return self.source.describe_repeat(repeat, facts)
 
 
 def make_new_inputs(source: Source, base: Base, path: str) -> NewInputs:

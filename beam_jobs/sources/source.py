@@ -199,7 +199,7 @@ class ScannedSource(Source):
         """
 
     @abc.abstractmethod
-    def make_repeat_error(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: ScanFacts) -> SourceError:
         """Return the error of two rows that have the same key.
 
         Args:

@@ -177,7 +177,7 @@ class AnnotatedImages(ScannedSource):
         """Return the source that calls `note` with values of the annotations that are not stored."""
         return dataclasses.replace(self, note=note)
 
-    def make_repeat_error(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: AnnotationFacts) -> SourceError:
         """Return the error of two annotations for one picture."""
         # A repeat's lists are annotation files here.
         first_path, _ = facts.files[repeat.first_list_index]

@@ -225,7 +225,7 @@ class Lists(ScannedSource):
             blocks=None if blocks is None else tuple(blocks),
         )
 
-    def make_repeat_error(self, repeat: Repeat, facts: ListFacts) -> SourceError:
+    def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
         """Return the error of two rows with the same path, which is read again; the path is '' if the list has changed since."""
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]

@@ -94,7 +94,7 @@ def scan_here(source: ScannedSource) -> Source:
         facts.merge(scan.facts)
     repeat = find_first_repeat(key_rows)
     if repeat is not None:
-        raise source.make_repeat_error(repeat, facts)
+        raise source.describe_repeat(repeat, facts)
     return source.apply_scans(facts, parts)
 
 
@@ -180,5 +180,5 @@ def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: ScanFact
     """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
     if repeats:
         # The first one by order, so that the message does not depend on the workers.
-        raise source.make_repeat_error(min(repeats), facts)
+        raise source.describe_repeat(min(repeats), facts)
     return InputCounts()
