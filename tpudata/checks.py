@@ -20,7 +20,10 @@ def is_integer(value: Any, least: int | None = None, most: int | None = None) ->
     """Return whether a value is an integer from `least` to `most`, both included; a limit of None does not apply."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return False
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:  # An array of numpy or TensorFlow has __index__, whatever it holds.
+        return False
     return (least is None or number >= least) and (most is None or number <= most)
 
 

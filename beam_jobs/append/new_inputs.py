@@ -12,7 +12,7 @@ from apache_beam.metrics.metric import MetricResults
 from apache_beam.runners.runner import PipelineResult
 
 from beam_jobs.append.base import Base
-from beam_jobs.append.entries import Standing, make_entries, make_lookup_words, split_words
+from beam_jobs.append.entries import Standing, make_entries, split_words
 from beam_jobs.append.entry_file import open_entry_file
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _STORED_COUNTER = "known"
 # Inputs are looked up together once there are this many, or their documents have this many bytes.
 _MAX_HELD_INPUTS, _MAX_HELD_BYTES = 1 << 15, 1 << 24
+# Rejections are looked up together once there are this many: about 1 MB.
+_MAX_HELD_REJECTIONS = 1 << 11
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,29 +115,26 @@ class NewInputs(Source):
         Raises:
             SourceError: an input that has a record in the dataset has changed.
         """
-        # References and rejections, in the order of the listing: the source appends the rejections itself.
-        batch: list[Reference | BadRecordError] = []
+        new_rejections = _NewRejections(self.path, reject)
+        batch: list[Reference] = []
         held_bytes = 0
-        for reference in list_references(self.source, unit[1], ignored, batch.append):
+        for reference in list_references(self.source, unit[1], ignored, new_rejections.add):
             batch.append(reference)
             held_bytes += len(reference.data)
             if len(batch) >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
-                yield from self._select_references(batch, reject)
-                # The source goes on to append rejections to this list.
-                batch.clear()
-                held_bytes = 0
-        yield from self._select_references(batch, reject)
+                yield from self._select_references(batch)
+                batch, held_bytes = [], 0
+        yield from self._select_references(batch)
+        new_rejections.pass_on()
 
-    def _select_references(self, inputs: Sequence[Reference | BadRecordError], reject: Reject) -> Iterator[Reference]:
-        """Yield new references, pass on new rejections, and count inputs with a record; SourceError if an input has changed."""
+    def _select_references(self, references: Sequence[Reference]) -> Iterator[Reference]:
+        """Yield new references, and count inputs with a record; SourceError if an input has changed."""
         stored_count = 0
-        for listed_input, standing in zip(inputs, open_entry_file(self.path).find_standings(inputs), strict=True):
-            if standing is Standing.NEW and isinstance(listed_input, BadRecordError):
-                reject(listed_input)
-            elif standing is Standing.NEW and isinstance(listed_input, Reference):
-                yield listed_input
-            elif standing is Standing.CHANGED and isinstance(listed_input, Reference):
-                raise self._make_change_error(listed_input)
+        for reference, standing in zip(references, open_entry_file(self.path).find_standings(references), strict=True):
+            if standing is Standing.NEW:
+                yield reference
+            elif standing is Standing.CHANGED:
+                raise self._make_change_error(reference)
             stored_count += standing is Standing.RECORD
         Metrics.counter("tpudata", _STORED_COUNTER).inc(stored_count)
 
@@ -161,18 +160,19 @@ class NewPacks(NewInputs, PackSource):
         self, unit: tuple[int, SourceUnit], ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[ListedPack]:
         """Yield packs of the new inputs of a unit, and pass on the rejections that the dataset does not list."""
-        batch: list[ListedPack | BadRecordError] = []
+        new_rejections = _NewRejections(self.path, reject)
+        batch: list[ListedPack] = []
         held_inputs = held_bytes = 0
-        for pack in self.source.packs(unit[1], ignored, batch.append):
+        for pack in self.source.packs(unit[1], ignored, new_rejections.add):
             batch.append(pack)
             held_inputs += len(pack.digests)
             held_bytes += pack.held_bytes
             if held_inputs >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
-                yield from self._select_packs(batch, reject)
-                # The source goes on to append rejections to this list.
-                batch.clear()
+                yield from self._select_packs(batch)
+                batch = []
                 held_inputs = held_bytes = 0
-        yield from self._select_packs(batch, reject)
+        yield from self._select_packs(batch)
+        new_rejections.pass_on()
 
     def references(
         self, unit: tuple[int, SourceUnit], ignored: list[str], reject: Reject = raise_rejection
@@ -180,38 +180,51 @@ class NewPacks(NewInputs, PackSource):
         """Yield the references in `packs` one by one."""
         return PackSource.references(self, unit, ignored, reject)
 
-    def _select_packs(self, inputs: Sequence[ListedPack | BadRecordError], reject: Reject) -> Iterator[ListedPack]:
-        """Yield packs of the new inputs, in the order of `inputs`, pass on new rejections, and count inputs with a record.
-
-        Raises:
-            SourceError: an input has changed since the dataset was written.
-        """
-        # The entries of each pack or rejected input, as numbers: uint64 [n, 2].
-        words_by_input = [
-            make_lookup_words([listed_input])
-            if isinstance(listed_input, BadRecordError)
-            else split_words(make_entries([listed_input.pack], [listed_input.digests]))
-            for listed_input in inputs
-        ]
-        if not words_by_input:
+    def _select_packs(self, packs: Sequence[ListedPack]) -> Iterator[ListedPack]:
+        """Yield packs of the new inputs, and count inputs with a record; SourceError if an input has changed."""
+        if not packs:
             return
-        lengths = list(map(len, words_by_input))
-        is_error = np.repeat([isinstance(listed_input, BadRecordError) for listed_input in inputs], lengths)
-        all_standings = open_entry_file(self.path).look_up_standings(np.concatenate(words_by_input), is_error)
+        entries = make_entries([pack.pack for pack in packs], [pack.digests for pack in packs])
+        is_error = np.zeros(len(entries), np.bool_)
+        all_standings = open_entry_file(self.path).look_up_standings(split_words(entries), is_error)
+        pack_ends = np.cumsum([len(pack.digests) for pack in packs])
         stored_count = 0
-        for listed_input, standings in zip(inputs, np.split(all_standings, np.cumsum(lengths)[:-1]), strict=True):
-            new_rows = np.flatnonzero(standings == Standing.NEW)
-            if isinstance(listed_input, BadRecordError):
-                if len(new_rows):
-                    reject(listed_input)
-                continue
+        for pack, standings in zip(packs, np.split(all_standings, pack_ends[:-1]), strict=True):
             changed_rows = np.flatnonzero(standings == Standing.CHANGED)
             if len(changed_rows):
-                raise self._make_change_error(listed_input.pack.reference(int(changed_rows[0])))
+                raise self._make_change_error(pack.pack.reference(int(changed_rows[0])))
+            new_rows = np.flatnonzero(standings == Standing.NEW)
             stored_count += int((standings == Standing.RECORD).sum())
             if len(new_rows):
-                yield listed_input if len(new_rows) == len(standings) else listed_input.take(new_rows)
+                yield pack if len(new_rows) == len(standings) else pack.take(new_rows)
         Metrics.counter("tpudata", _STORED_COUNTER).inc(stored_count)
+
+
+class _NewRejections:
+    """Passes the rejections that a dataset does not list on to `reject`, in their order, a batch at a time.
+
+    Args:
+        path: path of the dataset's entry file.
+        reject: called with each new rejection.
+    """
+
+    def __init__(self, path: str, reject: Reject) -> None:
+        self._path = path
+        self._reject = reject
+        self._held: list[BadRecordError] = []
+
+    def add(self, rejection: BadRecordError) -> None:
+        """Hold a rejection, and pass a full batch on."""
+        self._held.append(rejection)
+        if len(self._held) >= _MAX_HELD_REJECTIONS:
+            self.pass_on()
+
+    def pass_on(self) -> None:
+        """Pass the new ones of the held rejections on."""
+        held, self._held = self._held, []
+        for rejection, standing in zip(held, open_entry_file(self._path).find_standings(held), strict=True):
+            if standing is Standing.NEW:
+                self._reject(rejection)
 
 
 class NewScannedInputs(NewInputs, ScannedSource):

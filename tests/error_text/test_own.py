@@ -32,8 +32,8 @@ def test_from_the_text_of_a_traceback(error: TpudataError) -> None:
     found = recover_own_error(RuntimeError(text))
     assert found is not None
     assert str(found) == str(error)
-    if isinstance(error, (BadRecordError, CorruptionError)):
-        assert type(found) is type(error)
+    assert type(found) is type(error)
+    if isinstance(error, (BadRecordError, CorruptionError, MissingExtraError)):
         assert vars(found) == vars(error)
         assert vars(pickle.loads(pickle.dumps(found))) == vars(error)
 
@@ -48,6 +48,26 @@ def test_from_a_cause() -> None:
         found = recover_own_error(error)
     assert isinstance(found, BadRecordError)
     assert (found.source, found.offset) == ("/in/x.tar", 512)
+
+
+def test_keeps_the_exit_code_of_a_missing_extra() -> None:
+    # Beam passes on errors of this class by their message.
+    for error in (MissingExtraError("tpudata.input", "tensorflow"), MissingExtraError("beam_jobs", "")):
+        caught = RuntimeError("a runner failed")
+        caught.__cause__ = error
+        found = recover_own_error(caught)
+        assert isinstance(found, MissingExtraError)
+        assert (str(found), found.exit_code, found.feature, found.extra) == (str(error), 2, error.feature, error.extra)
+
+
+def test_an_error_whose_arguments_are_not_its_message_becomes_a_plain_one() -> None:
+    class NumberedError(SourceError):
+        def __init__(self, number: int, text: str) -> None:
+            super().__init__(f"{text} {number}")
+
+    found = recover_own_error(NumberedError(3, "step"))
+    assert found is not None
+    assert (type(found), str(found)) == (TpudataError, "step 3")
 
 
 def test_from_a_function_that_tensorflow_called() -> None:

@@ -113,6 +113,7 @@ def test_positional_arguments_have_the_original_order(function: Callable[..., An
             "'b'.* differs from master='a'",
         ),
         ({"batch_axis": 0}, TypeError, "batch_axis"),
+        ({"model_dir": ""}, ValueError, r"TPUEstimator\(model_dir=''\) names no folder\. Pass a path, or None"),
         ({"batch_axis": (0, 1.0)}, TypeError, "batch_axis"),
         (
             {"batch_axis": (0, 0), "config": RunConfig(TPUConfig(per_host_input_for_training=3))},

@@ -193,10 +193,10 @@ def test_finds_masks_and_label_maps_that_differ_in_size_from_the_picture(tmp_pat
     boxes = [(0.0, 0.0, 1.0, 0.5), (0.0, 0.0, 0.5, 1.0)]
     whole, turned = png_of(np.zeros((48, 96), int)), png_of(np.zeros((96, 48), int))
     odd: dict[str, Any] = {"mask": [whole, turned], "map": turned}
-    picture = "the picture 'image/encoded' has 48 x 96"
+    picture = "the picture 'image/encoded' has 96 x 48"
     reasons = {
-        "mask": f"mask 1 of 'image/object/mask' has 96 x 48 pixels; {picture}",
-        "map": f"feature 'image/segmentation/class/encoded' has 96 x 48 pixels; {picture}",
+        "mask": f"mask 1 of 'image/object/mask' has 48 x 96 pixels; {picture}",
+        "map": f"feature 'image/segmentation/class/encoded' has 48 x 96 pixels; {picture}",
     }
     for name, value in odd.items():
         assert verify_record(tmp_path / name, record_of(boxes, [0, 1], **{name: value}), [*FEATURES]) == [
@@ -214,7 +214,7 @@ def test_finds_masks_and_label_maps_that_differ_in_size_from_the_picture(tmp_pat
 def test_finds_a_label_map_that_differs_in_size_from_a_picture_whose_name_has_no_slash(tmp_path: Path) -> None:
     picture = Feature("image", "bytes", "uint8", (None, None, 3), "image")
     label_map = Feature("mask", "bytes", "uint8", (None, None, 1), "label_map")
-    for size, expected in ((10, ["feature 'mask' has 10 x 10 pixels; the picture 'image' has 10 x 12"]), (12, [])):
+    for size, expected in ((10, ["feature 'mask' has 10 x 10 pixels; the picture 'image' has 12 x 10"]), (12, [])):
         record = {
             "image": encode(Image.fromarray(np.zeros((10, 12, 3), np.uint8)), "PNG"),
             "mask": png_of(np.zeros((10, size), int)),

@@ -68,6 +68,12 @@ def counts(folder: str = "m") -> list[int]:
     return sorted({int(count) for count in tf.train.load_variable(folder, "counts")})
 
 
+def test_lists_an_added_param_of_value_0(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(data, 6, 20) == 0
+    assert train(data, 7, 20, "--param", "rate=0") == 0
+    assert "\n  params.rate=null -> 0\n" in capsys.readouterr().out
+
+
 def test_changing_batch_sizes_keeps_each_record_once_per_epoch(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(data, 6, 20) == 0
     assert "with other settings" not in capsys.readouterr().out

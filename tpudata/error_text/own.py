@@ -15,6 +15,9 @@ from tpudata.errors import BadRecordError, CorruptionError, MissingExtraError, T
 # The line of a traceback that shows an error of tpudata; in a repr of the traceback, the line ends with `\n` as two characters.
 _RAISED = re.compile(r"tpudata\.errors\.(\w+): (.*?)(?: \[while running|\\n|\n|$)")
 _WHILE_RUNNING = re.compile(r" \[while running '.*", re.DOTALL)
+_MISSING_EXTRA_MESSAGE = re.compile(
+    r"(?P<feature>.*) needs (?:the \[(?P<extra>[^]]+)\] extra|Apache Beam), which is not installed\. .*", re.DOTALL
+)
 _CORRUPTION_MESSAGE = re.compile(r"(?P<path>.*?) at byte (?P<offset>\d+): (?P<reason>.*)", re.DOTALL)
 
 
@@ -57,6 +60,8 @@ def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
     match = _CORRUPTION_MESSAGE.fullmatch(message)
     if issubclass(error_class, CorruptionError) and match:
         return CorruptionError(match["path"], int(match["offset"]), match["reason"])
-    if issubclass(error_class, (BadRecordError, CorruptionError, MissingExtraError)):
-        return TpudataError(message)
-    return error_class(message)
+    match = _MISSING_EXTRA_MESSAGE.fullmatch(message)
+    if issubclass(error_class, MissingExtraError) and match:
+        return MissingExtraError(match["feature"], match["extra"] or "")
+    takes_message = error_class.__init__ is TpudataError.__init__
+    return error_class(message) if takes_message else TpudataError(message)

@@ -45,7 +45,7 @@ def check_tpu_compatibility(
         UsageError: the slice or the effort does not exist, or the slice does not have TPUConfig's num_shards devices.
     """
     is_estimator = isinstance(estimator, BaseEstimator)
-    require_type("check_tpu_compatibility: estimator", estimator, is_estimator, "a TPUEstimator")
+    require_type("check_tpu_compatibility: estimator", estimator, is_estimator, "a TPUEstimator or an Estimator")
     tpu_slice = None if tpu is None else find_slice(tpu, "check_tpu_compatibility(tpu=...)")
     require_one_of("check_tpu_compatibility: tpu_effort", tpu_effort, EFFORTS, UsageError)
     return Findings(get_engine(estimator).rehearse(input_fns, tpu_slice, tpu_effort))

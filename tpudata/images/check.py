@@ -109,8 +109,8 @@ def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
                     yield Problem(f"{subject} is not a PNG, or a cut one", MASKS)
             elif picture is not None and picture_size not in (None, size):
                 yield Problem(
-                    f"{subject} has {size[0]} x {size[1]} pixels; the picture {picture.name!r} has"
-                    f" {picture_size[0]} x {picture_size[1]}",
+                    f"{subject} has {size[1]} x {size[0]} pixels; the picture {picture.name!r} has"
+                    f" {picture_size[1]} x {picture_size[0]}",
                     MASKS,
                 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -53,7 +54,12 @@ def find_picture_id(element: Element) -> Hashable:
 
 
 def format_category_key(category_id: Any) -> str:
-    """Return the id of a category as a string that differs for 1 and "1"."""
+    """Return the id of a category as a string that differs for 1 and "1", and for any two strings.
+
+    Other JSON values are no ids of categories; their keys are only for messages.
+    """
+    if isinstance(category_id, str):
+        return json.dumps(category_id)
     return str(category_id) if isinstance(category_id, int) else abbreviate_json(category_id)
 
 

@@ -116,6 +116,23 @@ def test_merges_categories_with_the_same_name(tmp_path: Path) -> None:
     assert [item.class_name for item in found.pictures["000000000007.jpg"].objects] == ["dog", "person"]
 
 
+def test_tells_long_category_ids_apart_that_begin_alike(tmp_path: Path) -> None:
+    content = instances()
+    ids = {1: "x" * 90 + "1", 18: "x" * 90 + "2"}
+    names = {ids[row["id"]]: row["name"] for row in content["categories"]}
+    content["categories"] = [row | {"id": ids[row["id"]]} for row in content["categories"]]
+    content["annotations"] = [row | {"category_id": ids[row["category_id"]]} for row in content["annotations"]]
+    found = read(write_json(tmp_path / "a.json", content))
+    whole_numbers = read(write_json(tmp_path / "b.json", instances()))
+    assert sorted(names.values()) == sorted(found.contents.object_names)
+    for name, picture in whole_numbers.pictures.items():
+        assert [item.class_name for item in found.pictures[name].objects] == [
+            item.class_name for item in picture.objects
+        ]
+    content["annotations"][0]["category_id"] = "y" * 5000
+    assert len(str(read(write_json(tmp_path / "c.json", content)).one_error())) < 400
+
+
 def test_keeps_pictures_in_file_order(tmp_path: Path) -> None:
     found = read(write_json(tmp_path / "a.json", instances()))
     assert list(found.pictures) == ["000000000009.jpg", "000000000007.jpg", "000000000008.jpg"]

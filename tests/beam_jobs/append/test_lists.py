@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -70,6 +71,25 @@ def test_recognises_rejected_rows_that_moved(listed: Path, tmp_path: Path) -> No
     convert_list(moved, *flags, "--append")
     assert open_dataset(str(moved / "out")).manifest.rejected == {"its file does not exist": 2}
     assert defects(moved / "out") == []
+
+
+def test_passes_on_many_rejections_once_and_in_order(listed: Path) -> None:
+    flags = ("--on-bad-record=skip", "--max-bad-records=100000")
+    # More than are looked up together.
+    old = [f"old{number}.png,cat" for number in range(3000)]
+    write_list(listed / "list.csv", "0.png,cat", *old)
+    convert_list(listed, *flags)
+    new = [f"new{number}.png,cat" for number in range(5000)]
+    write_list(listed / "list.csv", "0.png,cat", *new[:2500], *old, "1.png,dog", *new[2500:])
+    convert_list(listed, *flags, "--append")
+    dataset = open_dataset(str(listed / "out"))
+    assert (dataset.manifest.records, sum(dataset.manifest.rejected.values())) == (2, 8000)
+    files = sorted((listed / "out" / "rejects").iterdir(), key=lambda path: len(path.read_bytes()))
+    reasons = [[json.loads(line)["reason"] for line in path.read_text().splitlines()] for path in files]
+    assert [[reason.rpartition("/")[2].rpartition(" ")[2] for reason in group] for group in reasons] == [
+        [row.partition(",")[0] for row in rows] for rows in (old, new)
+    ]
+    assert defects(listed / "out") == []
 
 
 def test_missing_key_files_suggest_overwrite(listed: Path) -> None:

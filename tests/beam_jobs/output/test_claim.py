@@ -34,6 +34,7 @@ from tpudata.storage import storage_for
 from tpudata.storage.claims import hold
 from tpudata.storage.claims.claim import CLAIM_NAME, JOB, PIPELINE, PROCESS, Claim, claim_path, has_claim
 from tpudata.storage.claims.hold import take_claim
+from tpudata.storage.claims.liveness import check_dead
 
 ROOT = Path(__file__).parents[3]
 SHARDS = 60
@@ -141,6 +142,21 @@ def dead_claim(ends_with: str = PROCESS) -> Claim:
     return dataclasses.replace(Claim.new(ends_with), birth="1")
 
 
+def test_a_process_whose_start_time_is_unknown_is_alive_while_it_beats(tmp_path: Path) -> None:
+    # As on a system that tells no start times. Another machine's claims are watched in the same way.
+    claim = dataclasses.replace(Claim.new(PROCESS), birth="")
+    output = str(tmp_path)
+    path = Path(claim_path(output))
+    contents = [dataclasses.replace(claim, beat=beat).to_bytes() for beat in (0, 1)]
+    path.write_bytes(contents[0])
+    beats = threading.Timer(0.2, path.write_bytes, [contents[1]])
+    beats.start()
+    with pytest.raises(OutputError, match="another run is at work there"):
+        check_dead(output, contents[0], None, dead_after=5.0)
+    beats.join()
+    check_dead(output, contents[1], None, dead_after=0.1)
+
+
 @pytest.mark.parametrize("folder", ["local", "gs://b/out"])
 def test_only_one_of_many_threads_takes_over_a_dead_claim(store: FakeGcs, tmp_path: Path, folder: str) -> None:
     output = str(tmp_path / folder) if folder == "local" else folder
@@ -169,6 +185,7 @@ RIVAL = """
 import sys
 from tpudata.storage.claims.claim import PROCESS, Claim
 from tpudata.storage.claims.hold import take_claim
+from tpudata.storage.claims.liveness import check_dead
 from tpudata.errors import OutputError
 print("ready", flush=True)
 sys.stdin.readline()

@@ -137,6 +137,19 @@ def test_checks_labels_against_the_models_outputs(folder: str, tmp_path: Path) -
         "problem",
         "labels 0 to 2 in 4 records, and mnist_cnn has outputs for 0 to 1. Pass --param num_classes=3.",
     )
+    late = check_labels(dataset, "resnet", {"label_offset": 1, "num_classes": 2})
+    assert late is not None
+    assert late[1:] == (
+        "problem",
+        "labels 0 to 2 in 4 records, and resnet has outputs for 1 to 2. Pass --param label_offset=0 --param num_classes=3.",
+    )
+    unlabelled = [{"label": [0]}, {"label": [-1]}]
+    negative_data = write_dataset(
+        str(tmp_path / "n"), {"train": unlabelled}, [Feature("label", "int64", "int64", (None,))], layout="", shards=1
+    )
+    negative = check_labels(open_dataset(negative_data), "mnist_cnn", {})
+    assert negative is not None
+    assert negative.text.endswith("No output can have a negative label. Convert the data again.")
     wrong = open_dataset(written(tmp_path / "wrong", [0, 3]))
     beyond = check_labels(wrong, None, {})
     assert beyond is not None

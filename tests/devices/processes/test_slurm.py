@@ -92,7 +92,7 @@ def test_rejects_a_job_that_srun_did_not_place_by_blocks(monkeypatch: pytest.Mon
         *({"STEP_NUM_TASKS": value} for value in ("many", "0", "")),
         *({"NODEID": value} for value in ("first", "")),
         *({"JOB_ID": "77_1"}, {"STEP_ID": "batch"}),
-        *({"STEP_NODELIST": value} for value in ("a[1-", "a[1-x]", "a[0-999999999],b", "", "a[1-2-3]")),
+        *({"STEP_NODELIST": value} for value in ("a[1-", "a[1-x]", "a[0-999999999],b", "", "a[1-2-3]", "a[5-3]")),
         *({"STEP_TASKS_PER_NODE": value} for value in ("2(x", "x", "", "999999999(x999999999)")),
     ],
     ids=str,

@@ -232,6 +232,29 @@ def test_finds_one_cause_with_its_place_and_fix(body: Any, what: str, fix: str, 
     assert fix in finding.fix
 
 
+def test_a_loop_in_a_branch_needs_another_way_to_its_gradient(tmp_path: Path) -> None:
+    def loop_in_a_branch(x: Any) -> Any:
+        scale = v1.get_variable("scale", [3])
+        loop = (lambda i, _: i < 3, lambda i, y: (i + 1, y * scale), [0, x])
+        return tf.cond(x[0, 0] > 0, lambda: tf.while_loop(*loop, maximum_iterations=3)[1], lambda: x)
+
+    findings = rehearsed(tmp_path, loop_in_a_branch)
+    assert {finding.what for finding in findings} == {
+        f"FakeParam: has no XLA kernel for {dtype}" for dtype in ("resource", "variant")
+    }
+    assert all("select one with tf.where" in finding.fix for finding in findings)
+
+
+@pytest.mark.parametrize("axis", [3, -1])
+def test_finds_a_batch_axis_that_a_tensor_lacks(axis: int, tmp_path: Path) -> None:
+    estimator = make_estimator(tmp_path, batch_axis=(axis, 0))
+    (finding, *_) = check_tpu_compatibility(estimator, {ModeKeys.TRAIN: train_input_fn})
+    assert str(finding) == (
+        f"train: features['x']: it has the shape (16, 3), and batch_axis names its axis {axis}."
+        " Fix: name the axis of the rows, counted from 0."
+    )
+
+
 def test_operations_that_no_step_runs_have_no_findings(tmp_path: Path) -> None:
     def unused(x: Any) -> Any:
         tf.print("x", x)

@@ -82,6 +82,7 @@ def _write_and_read(folder: str) -> DoctorLine:
         step = "read"
         content = storage.read(path)
         if content != _TEST_CONTENT:
+            storage.delete(path)
             return DoctorLine(
                 "model dir", PROBLEM, f"{folder}: a file came back as {content[:20]!r}. Use another store."
             )
@@ -92,6 +93,9 @@ def _write_and_read(folder: str) -> DoctorLine:
                 "model dir", PROBLEM, f"{path} still exists after its deletion. Grant the permission to delete."
             )
     except (StorageError, OSError) as error:
+        if step == "read":
+            with contextlib.suppress(StorageError, OSError):
+                storage.delete(path)
         return DoctorLine(
             "model dir",
             PROBLEM,
@@ -248,11 +252,20 @@ def check_labels(dataset: Dataset, model: str | None, params: Mapping[str, Any])
             "labels",
             PROBLEM,
             f"{label_range}, and {model} has outputs for {first_output} to {last_output}."
-            f" Pass --param num_classes={high - first_output + 1}.",
+            f" {_suggest_outputs(first_output, last_output, low, high)}",
         )
     return DoctorLine(
         "labels", OK, f"{label_range}; {model} has {count_text(output_count, 'output')} from {first_output}"
     )
+
+
+def _suggest_outputs(first_output: int, last_output: int, low: int, high: int) -> str:
+    """Return the sentence that says how a model gets outputs for the labels from `low` to `high`, too."""
+    if low < 0:
+        return "No output can have a negative label. Convert the data again."
+    num_classes = max(last_output, high) - min(first_output, low) + 1
+    offset = f"--param label_offset={low} " if low < first_output else ""
+    return f"Pass {offset}--param num_classes={num_classes}."
 
 
 def _find_outputs(model: str | None, params: Mapping[str, Any], label: Feature) -> tuple[int, int | None]:

@@ -134,7 +134,7 @@ def _expand_range(piece: str, node_list: str) -> list[str]:
     match = re.fullmatch(r"(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?", piece)
     if match is not None:
         first, last = match["first"], match["last"] or match["first"]
-        if int(last) - int(first) < _MAX_TASKS:
+        if 0 <= int(last) - int(first) < _MAX_TASKS:
             return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     raise UsageError(_NODES_MESSAGE.format(node_list[:80]))
 

@@ -96,14 +96,16 @@ def choose_model_dir(model_dir: str | None, config: RunConfig, owner: str = "TPU
         owner: name of the estimator's class, for messages.
 
     Raises:
-        ValueError: model_dir and the RunConfig name different folders.
+        ValueError: model_dir is empty, or it and the RunConfig name different folders.
     """
     argument = None if model_dir is None else str(model_dir)
+    if argument == "":
+        raise ValueError(f"{owner}(model_dir='') names no folder. Pass a path, or None for a temporary one.")
     if argument is not None and config.model_dir is not None and argument != config.model_dir:
         raise ValueError(
             f"{owner}(model_dir={argument!r}) differs from RunConfig(model_dir={config.model_dir!r}). Pass one of them."
         )
-    folder = argument or config.model_dir
+    folder = config.model_dir if argument is None else argument
     if folder is None:
         folder = tempfile.mkdtemp(prefix="tpudata-")
         _log.warning("No model_dir was passed: using the temporary folder %s.", folder)

@@ -205,8 +205,8 @@ def compile_step(
     Returns:
         The part that XLA compiles; None if an error names no further operation, or after _MAX_PROBLEMS rejected operations.
     """
-    # XLA's errors may name an operation inside of a function; cut out the operation that calls the function.
-    outer_operations = {operation.name: outer_operation for operation, outer_operation in parts.graph.iterate_all()}
+    # XLA's errors may name an operation inside of a function: report it, and cut out the operation that calls the function.
+    operations = {operation.name: (operation, caller) for operation, caller in parts.graph.iterate_all()}
     rejected_operations = set(unsupported_operations)
     start_time = time.monotonic()
     for _ in range(_MAX_PROBLEMS):
@@ -220,18 +220,18 @@ def compile_step(
                 time.monotonic() - start_time,
             )
             return part
-        names = [name for name in texts.find_nodes(error, SCOPE) if name in outer_operations]
-        culprits = (outer_operations[name] for name in names if outer_operations[name] not in rejected_operations)
-        culprit = next(culprits, None)
+        named_operations = [operations[name] for name in texts.find_nodes(error, SCOPE) if name in operations]
+        culprits = [(operation, caller) for operation, caller in named_operations if caller not in rejected_operations]
         what = texts.find_xla_reason(error, SCOPE)
         fix = next((fix for pattern, fix in _FIXES if pattern.search(error)), OTHER_OPERATIONS)
-        if culprit is None:
+        if not culprits:
             report("the step", f"XLA: {what}", fix)
             return None
-        rejected_operations.add(culprit)
+        culprit, caller = culprits[0]
+        rejected_operations.add(caller)
         # Shapes that depend on the data have been reported already.
         if all(map(has_known_shape, (*culprit.inputs, *culprit.outputs))):
-            report(find_code_line(culprit), f"XLA, on {culprit.type} {names[0]!r}: {what}", fix)
+            report(find_code_line(culprit), f"XLA, on {culprit.type} {culprit.name!r}: {what}", fix)
     return None
 
 

@@ -91,6 +91,13 @@ def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployme
             "batch the dataset; pass a number that is the same for all in params",
         )
         return shape
+    if not 0 <= axis < len(shape):
+        report(
+            path,
+            f"it has the shape {spec.shape}, and batch_axis names its axis {axis}",
+            "name the axis of the rows, counted from 0",
+        )
+        return shape
     size = deployment.batch_size
     num_rows = shape[axis]
     if num_rows is None and deployment.mode != ModeKeys.PREDICT:  # PREDICT pads short batches.

@@ -197,8 +197,16 @@ def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
             "do it in the dataset's map, in metric_fn or host_fn, which run on the host, or use other operations",
         )
     if not any(_allows_dtypes(operation, constraints) for constraints in kernel_constraints):
-        names = ", ".join(sorted({dtype.name for dtype in dtypes if dtype != tf.resource}))
-        return f"has no XLA kernel for {names}", "use tf.cast to float32 or int32"
+        names = sorted({dtype.name for dtype in dtypes if dtype != tf.resource}) or [tf.resource.name]
+        # It stands for what a gradient needs of the branch that does not run: tensors have kernels, stacks of tensors have none.
+        if operation_type == "FakeParam":
+            fix = (
+                "use no tf.while_loop and no tf.TensorArray in a branch of tf.cond if the gradient passes through it: compute"
+                " both results, and select one with tf.where"
+            )
+        else:
+            fix = "use tf.cast to float32 or int32"
+        return f"has no XLA kernel for {', '.join(names)}", fix
     return None
 
 

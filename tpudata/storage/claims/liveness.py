@@ -80,10 +80,11 @@ def check_dead(
         raise OutputError(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
-    if claim.ends_with != JOB and claim.is_of_this_machine:
+    is_own_pipeline = claim.is_of_this_machine and claim.pid == os.getpid() and claim.ends_with == PIPELINE
+    # Without its start time, a process that runs is not told from a later one with its id.
+    if claim.ends_with != JOB and claim.is_of_this_machine and (claim.birth or is_own_pipeline):
         # A pipeline of this process that failed may have left its claim. Otherwise the process is dead if no process has its id,
         # or a process that began at another time has it.
-        is_own_pipeline = claim.pid == os.getpid() and claim.ends_with == PIPELINE
         is_dead = is_own_pipeline or read_birth(claim.pid) != claim.birth
     elif claim.ends_with == PROCESS:
         _log.warning(

@@ -176,7 +176,7 @@ def list_differences(before: Configuration, now: Configuration) -> list[str]:
             if group == "options" and name in {*_IGNORED_OPTIONS, "params"}:
                 continue
             # An option that an old record lacks counts as unset.
-            is_unset = name not in old and new[name] in (None, False)
+            is_unset = name not in old and (new[name] is None or new[name] is False)
             if old.get(name) != new.get(name) and not is_unset:
                 lines.append(f"{prefix}{name}={json.dumps(old.get(name))} -> {json.dumps(new.get(name))}")
     return lines
