@@ -252,7 +252,7 @@ class NamedSplits:
             # Names with these splits were seen when it was decided that names are no splits.
             if not self.are_splits and split and split not in self.splits:
                 raise SourceError(
-                    f"{self.input_path} has {relative_path}, which looks like a split, unlike the names before it do. Rename it, or"
+                    f"{self.input_path} has {relative_path}, which looks like a split, unlike the names before it. Rename it, or"
                     " name the files by a pattern."
                 )
         return split if self.are_splits else ""

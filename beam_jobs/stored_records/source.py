@@ -84,7 +84,7 @@ class StoredRecordSource(PackSource):
         ignored_names = (
             file.name
             for file in itertools.islice(candidates, _MAX_EXAMINED)
-            if detect_compression(file.path, file.size) is None
+            if detect_compression(file.path, file.size) is None and self._is_ignored(file)
         )
         names = list(itertools.islice(ignored_names, _MAX_NAMES + 1))
         ellipsis = ", ..." if len(names) > _MAX_NAMES else ""
@@ -117,10 +117,7 @@ class StoredRecordSource(PackSource):
             return
         compression = detect_compression(unit.path, unit.size)
         if compression is None:
-            # A folder may also hold other files, whose names and content are not those of TFRecords. An empty file has no records,
-            # so it is never rejected.
-            may_be_other = self.skips_foreign and not has_record_name(unit.name)
-            if not unit.size or (may_be_other and not describe_unread_records(unit.path, unit.size)):
+            if self._is_ignored(unit):
                 ignored.append(unit.path)
             else:
                 reject(_make_file_error(unit))
@@ -129,6 +126,13 @@ class StoredRecordSource(PackSource):
         else:
             offsets = _find_offsets(unit, reject)
             yield from self._list_uncompressed(unit, offsets, [(0, len(offsets) - 1)], reject)
+
+    def _is_ignored(self, file: StoredFile) -> bool:
+        """Return whether a file that does not begin like TFRecords is ignored, instead of rejected."""
+        # An empty file has no records, so it is never rejected. A folder may also hold other files, whose names and content are not
+        # those of TFRecords.
+        may_be_other = self.skips_foreign and not has_record_name(file.name)
+        return not file.size or (may_be_other and not describe_unread_records(file.path, file.size))
 
     def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
         """Yield the records of a dataset's shard that are not in quarantine, found by its index."""

@@ -150,6 +150,13 @@ def test_ignores_other_files_of_a_folder_but_not_of_a_pattern(
     assert reshard(files, "--output", tmp_path / "out") == 0
     assert manifest(tmp_path / "out").source.ignored_files == 3
     assert "ignored     3 without TFRecords: a.tfrecord.idx, empty.tfrecord, features.json\n" in capsys.readouterr().out
+    # Rejected files are not named as ignored ones.
+    zlib = tf.io.TFRecordOptions(compression_type="ZLIB")
+    with tf.io.TFRecordWriter(str(files / "old.dat"), zlib) as writer:
+        writer.write(b"")
+    assert reshard(files, "--output", tmp_path / "skip", "--on-bad-record=skip", "--max-bad-records=1") == 0
+    assert manifest(tmp_path / "skip").source.ignored_files == 3
+    assert "ignored     3 without TFRecords: a.tfrecord.idx, empty.tfrecord, features.json\n" in capsys.readouterr().out
     with pytest.raises(BadRecordError, match=r"features.json at byte 0: rejected: not a TFRecord file"):
         reshard(files / "*.json", files / "a.tfrecord", "--output", tmp_path / "other")
 

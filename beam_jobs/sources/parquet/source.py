@@ -265,9 +265,13 @@ class ParquetImages(Source):
             reject(make_file_rejection(unit.path, error, suffix))
 
     def _list_rows(self, file: ParquetReader, unit: ParquetUnit, reject: Reject) -> Iterator[Reference]:
-        """Yield a reference with its image for each row of a row group; no reference for a file that could not be read."""
+        """Yield a reference with its image for each row of a row group.
+
+        Raises:
+            SourceError: the file could not be read when its row groups were listed, and now it can.
+        """
         if unit.group is None:
-            return
+            raise SourceError(f"{unit.path}: changed during the run: it could not be read before. Convert again.")
         row = unit.first
         columns = self.columns
         for batch in file.read_batches(unit.group, columns.column_names, _BATCH_ROWS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from pathlib import Path
@@ -16,7 +17,7 @@ from beam_jobs.images import run
 from beam_jobs.sources import SourceOptions
 from tests.beam_jobs.outcomes import SKIP, outcome_of
 from tests.beam_jobs.sources.inputs import converted, jpeg, listed, listed_and_rejected, opened, summary, units
-from tpudata.errors import CorruptionError, SourceError, UsageError
+from tpudata.errors import BadRecordError, CorruptionError, SourceError, UsageError
 from tpudata.format import open_dataset, verify
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -177,6 +178,21 @@ def test_skips_damaged_row_groups_and_files(tmp_path: Path) -> None:
     assert outcome.records.keys() == {f"a.parquet:{n}" for n in (0, 1, 2, 6, 7, 8, 9)} | {"b.parquet:0"}
     assert outcome.rejects.keys() == {"a.parquet", "c.parquet"}
     assert outcome.rejects["a.parquet"].endswith("row group 1 of 3 rows is not stored")
+
+
+def test_rejects_a_file_that_can_be_read_only_after_it_was_listed(tmp_path: Path) -> None:
+    hugging_face(tmp_path / "a.parquet", ROWS)
+    path = hugging_face(tmp_path / "b.parquet", ROWS)
+    whole = path.read_bytes()
+    source = opened(tmp_path)
+    source = dataclasses.replace(source, options=dataclasses.replace(source.options, on_bad_record="skip"))
+    path.write_bytes(whole[:-4] + b"CUT!")
+    listed_units = units(source)
+    path.write_bytes(whole)
+    rejected: list[BadRecordError] = []
+    found = [reference for unit in listed_units for reference in source.references(unit, [], rejected.append)]
+    assert {reference.path for reference in found} == {f"{tmp_path}/a.parquet"}
+    assert "changed during the run: it could not be read before" in str(rejected[0])
 
 
 def test_rejects_invalid_utf8_and_repeated_columns(tmp_path: Path) -> None:
