@@ -17,7 +17,7 @@ from beam_jobs.references.labels import Labels
 from beam_jobs.sources import Source
 from beam_jobs.sources.source import ScannedSource
 from beam_jobs.steps.dataset_spec import DatasetSpec
-from beam_jobs.steps.listing.list_references import TextBytes
+from beam_jobs.steps.listing.list_references import ExtraBytes
 from beam_jobs.steps.listing.scan_source import scan_here as scan_source_here
 from beam_jobs.steps.make_plan import Estimate
 from tpudata.format import Feature, Manifest
@@ -45,7 +45,7 @@ class Conversion:
         source: source of the records.
         converter: converter that makes them.
         layout: name of the feature layout.
-        text_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
+        extra_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
         estimate: estimates the ratio of the bytes of content in a shard to those in the input from a sample, see `Estimate`.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
         collect_characters: function that makes the step that collects the vocabulary's characters; None without that step.
@@ -66,7 +66,7 @@ class Conversion:
     source: Source
     converter: Converter
     layout: str
-    text_bytes: TextBytes
+    extra_bytes: ExtraBytes
     estimate: Estimate
     deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     collect_characters: Callable[[RequestLimits], beam.PTransform] | None = None

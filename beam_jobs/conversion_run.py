@@ -80,7 +80,7 @@ def plan_conversion(conversion: Conversion, draws_bar: bool = False) -> Plan:
         plan = plan_here(
             scanned.source,
             options,
-            scanned.text_bytes,
+            scanned.extra_bytes,
             scanned.estimate,
             scanned.converter.record_overhead,
             scanned.base,

@@ -80,7 +80,7 @@ class Converter(abc.ABC):
     @property
     @abc.abstractmethod
     def record_overhead(self) -> int:
-        """Approximate bytes of a record in a shard in addition to its content and to the strings that `Conversion.text_bytes`
+        """Approximate bytes of a record in a shard in addition to its content and to the strings that `Conversion.extra_bytes`
         estimates, such as the names of its file and its class.
         """
 

@@ -125,7 +125,7 @@ def make_image_conversion(options: ConvertOptions, source_options: SourceOptions
         source=source,
         converter=converter,
         layout=images.layout,
-        text_bytes=converter.text_bytes,
+        extra_bytes=converter.extra_bytes,
         estimate=functools.partial(estimate_ratio, converter),
         deciding_options={**options.deciding_options(), **stored_options(source_options), **stored_options(images)},
         why_ignored=_describe_ignored_files if source_options.is_annotated else None,

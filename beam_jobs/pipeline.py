@@ -58,7 +58,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
         | "SpreadUnits" >> Spread()
         | "List"
         >> beam.ParDo(
-            ListReferences(conversion.source, options, conversion.text_bytes, progress),
+            ListReferences(conversion.source, options, conversion.extra_bytes, progress),
             *_make_side_inputs(unit_outputs.source),
         ).with_outputs(TALLY, NAMES, SAMPLE, COUNTS, main="packs")
     )

@@ -301,7 +301,7 @@ def _make_conversion(
         source=source,
         converter=converter,
         layout=layout,
-        text_bytes=_count_no_text_bytes,
+        extra_bytes=_count_no_extra_bytes,
         estimate=functools.partial(estimate_ratio, options.compression),
         deciding_options=deciding_options,
         files=files,
@@ -313,7 +313,7 @@ def _make_conversion(
     )
 
 
-def _count_no_text_bytes(pack: Pack) -> npt.NDArray[np.int64]:
+def _count_no_extra_bytes(pack: Pack) -> npt.NDArray[np.int64]:
     """Return 0 for each record, whose bytes already include its strings: int64 [n]."""
     return np.zeros(len(pack.keys), np.int64)
 

@@ -185,7 +185,7 @@ def make_text_conversion(
         source=source,
         converter=converter,
         layout=choose_text_layout(text),
-        text_bytes=converter.text_bytes,
+        extra_bytes=converter.extra_bytes,
         estimate=converter.estimate_ratio,
         deciding_options={
             **options.deciding_options(),

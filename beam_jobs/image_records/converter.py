@@ -75,7 +75,7 @@ class ImageConverter(InputConverter):
         fields = super().deciding_fields()
         return {**fields, "options": drop_unset_options(self.options, fields["options"])}
 
-    def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
+    def extra_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of the file and class names and the extra features in each record of a pack: int64 [n]."""
         # A column has one entry if all records share its value (`entry_texts` too); numpy broadcasts its size to all records.
         sizes = np.zeros(len(pack.keys), np.int64)

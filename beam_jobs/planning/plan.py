@@ -182,7 +182,7 @@ def _estimate_sizes(
         omitted: (number, bytes in the input) of references whose records will be omitted; None if there are none.
     """
     content = np.rint(buckets.bytes * ratio).astype(np.int64)
-    sizes: npt.NDArray[np.int64] = content + buckets.text_bytes + buckets.record_counts * (overhead + FRAME_BYTES)
+    sizes: npt.NDArray[np.int64] = content + buckets.extra_bytes + buckets.record_counts * (overhead + FRAME_BYTES)
     if omitted is None:
         return sizes
     # The positions of omitted records are unknown here; assume that they are spread like the records that remain.

@@ -43,20 +43,20 @@ class Buckets:
         starts: uint64 [n]: position at which each begins, which is that of its first record only without a shuffle.
         bytes: int64 [n]: bytes of the records in each, as in the input.
         record_counts: int64 [n]: number of records in each.
-        text_bytes: int64 [n]: approximate bytes of the names and extra features that the records have besides their content.
+        extra_bytes: int64 [n]: approximate bytes of the names and extra features that the records have besides their content.
     """
 
     starts: Positions
     bytes: npt.NDArray[np.int64]
     record_counts: npt.NDArray[np.int64]
-    text_bytes: npt.NDArray[np.int64]
+    extra_bytes: npt.NDArray[np.int64]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the columns in the fewest bytes, since workers pass on a bucket for almost every record."""
         # Shuffled buckets begin at multiples of a bucket's width, whose low bits are 0 and need not be pickled.
         are_equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
         starts = narrow(self.starts >> _BUCKET_SHIFT) if are_equal_parts else self.starts
-        columns = (self.bytes, self.record_counts, self.text_bytes)
+        columns = (self.bytes, self.record_counts, self.extra_bytes)
         # `narrow` needs at least one number, so an empty column stays unchanged.
         return _unpickle, (are_equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
 
@@ -67,7 +67,7 @@ class Buckets:
         starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
         # Not np.bincount: its weights are floats, which are inexact beyond 2**53 bytes.
         sums = np.zeros((3, len(starts)), np.int64)
-        for name, column in zip(("bytes", "record_counts", "text_bytes"), sums, strict=True):
+        for name, column in zip(("bytes", "record_counts", "extra_bytes"), sums, strict=True):
             np.add.at(column, rows, np.concatenate([getattr(part, name) for part in parts]))
         return cls(starts, *sums)
 
@@ -97,7 +97,7 @@ class TallyPart:
 
     @classmethod
     def from_pack(
-        cls, pack: Pack, digests: Digests, *, is_shuffled: bool, text_bytes: npt.NDArray[np.int64] | None = None
+        cls, pack: Pack, digests: Digests, *, is_shuffled: bool, extra_bytes: npt.NDArray[np.int64] | None = None
     ) -> TallyPart:
         """Return the sums for a pack.
 
@@ -105,16 +105,16 @@ class TallyPart:
             pack: the pack; without a shuffle, of references that are neighbours in the source's order.
             digests: digests of its keys.
             is_shuffled: whether its positions are shuffled.
-            text_bytes: int64 [n]: approximate bytes of the names and extra features that each record has besides its content;
+            extra_bytes: int64 [n]: approximate bytes of the names and extra features that each record has besides its content;
                 None if there are none.
         """
         make_buckets = _make_equal_buckets if is_shuffled else _make_run_buckets
-        if text_bytes is None:
-            text_bytes = np.zeros(len(pack.keys), np.int64)
+        if extra_bytes is None:
+            extra_bytes = np.zeros(len(pack.keys), np.int64)
         buckets_by_split = {}
         for split, rows in pack.rows_by_split():
             buckets_by_split[split] = make_buckets(
-                pack.positions[rows], pack.sizes[rows].astype(np.int64), text_bytes[rows]
+                pack.positions[rows], pack.sizes[rows].astype(np.int64), extra_bytes[rows]
             )
         # The fingerprint must also change with a size. Odd factors, which have inverses modulo 2**64, keep digests distinct.
         odd_factors = pack.sizes.astype(np.uint64) * np.uint64(2) + np.uint64(1)
@@ -196,13 +196,15 @@ def join_fingerprints(fingerprint: str, other: str) -> str:
 
 
 def _make_equal_buckets(
-    positions: Positions, sizes: npt.NDArray[np.int64], text_bytes: npt.NDArray[np.int64]
+    positions: Positions, sizes: npt.NDArray[np.int64], extra_bytes: npt.NDArray[np.int64]
 ) -> Buckets:
     """Return a bucket for each record: the one of 2**18 equal parts of the range that has its position."""
-    return Buckets(positions >> _BUCKET_SHIFT << _BUCKET_SHIFT, sizes, np.ones(len(sizes), np.int64), text_bytes)
+    return Buckets(positions >> _BUCKET_SHIFT << _BUCKET_SHIFT, sizes, np.ones(len(sizes), np.int64), extra_bytes)
 
 
-def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text_bytes: npt.NDArray[np.int64]) -> Buckets:
+def _make_run_buckets(
+    positions: Positions, sizes: npt.NDArray[np.int64], extra_bytes: npt.NDArray[np.int64]
+) -> Buckets:
     """Return a bucket for each run of up to 16 neighbours and about 1 MB, or for each record if there are fewer than 256."""
     run_length = 1 if len(sizes) < _FEW_RECORDS else _RUN_RECORDS
     runs = np.arange(len(sizes)) // run_length
@@ -210,4 +212,4 @@ def _make_run_buckets(positions: Positions, sizes: npt.NDArray[np.int64], text_b
     # A bucket begins where the number of the run or of the megabyte changes; -1 before the first number begins the first bucket.
     firsts = np.flatnonzero(np.diff(runs, prepend=-1) | np.diff(megabytes, prepend=-1))
     counts = np.diff(firsts, append=len(sizes))
-    return Buckets(positions[firsts], np.add.reduceat(sizes, firsts), counts, np.add.reduceat(text_bytes, firsts))
+    return Buckets(positions[firsts], np.add.reduceat(sizes, firsts), counts, np.add.reduceat(extra_bytes, firsts))

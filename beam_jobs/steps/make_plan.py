@@ -21,7 +21,7 @@ from beam_jobs.run.progress import ProgressReport
 from beam_jobs.sources import Source
 from beam_jobs.sources.installed.source_checks import list_references
 from beam_jobs.sources.source import PackSource
-from beam_jobs.steps.listing.list_references import TextBytes
+from beam_jobs.steps.listing.list_references import ExtraBytes
 from beam_jobs.steps.listing.list_units import enumerate_units
 from tpudata.errors import BadRecordError, SourceError
 from tpudata.format.layout import REJECTS_FOLDER
@@ -33,7 +33,7 @@ Estimate = Callable[[Iterable[Reference]], float]
 def plan_here(
     source: Source,
     options: ConvertOptions,
-    text_bytes: TextBytes,
+    extra_bytes: ExtraBytes,
     estimate: Estimate,
     overhead: int,
     base: Base | None,
@@ -45,7 +45,7 @@ def plan_here(
     Args:
         source: the source of the conversion.
         options: options for the size and number of shards.
-        text_bytes: see `TextBytes`.
+        extra_bytes: see `ExtraBytes`.
         estimate: see `Estimate`.
         overhead: bytes that a record takes in a shard besides its content and its texts.
         base: the dataset that is appended to, or None.
@@ -76,7 +76,7 @@ def plan_here(
             list_references(source, unit, [], reject) if needs_checks else source.references(unit, [], reject)
         )
         for pack, digests in pack_references(listed, options.order, unit_index):
-            tally.add(TallyPart.from_pack(pack, digests, is_shuffled=options.shuffle, text_bytes=text_bytes(pack)))
+            tally.add(TallyPart.from_pack(pack, digests, is_shuffled=options.shuffle, extra_bytes=extra_bytes(pack)))
             counts.add(InputCounts(classes=pack.classes()))
             progress.add_listed(len(pack.keys), int(pack.sizes.sum()))
     return _plan_with_warnings(tally, estimate_splits(sample, estimate), options, overhead, base, counts, facts)

@@ -130,7 +130,7 @@ class TextConverter(Converter):
             files[tokenizer.identity.file] = tokenizer.file_bytes
         return files
 
-    def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
+    def extra_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of the stored keys and the extra features of the documents in a pack, int64 [n]."""
         sizes = np.zeros(len(pack.keys), np.int64)
         for column in pack.features.values():

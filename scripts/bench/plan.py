@@ -121,7 +121,7 @@ def _run_pipeline(record_count: int, workers: int) -> None:
     listed = (
         units.units
         | beam.Reshuffle()
-        | beam.ParDo(ListReferences(source, steps.OPTIONS, ImageConverter().text_bytes)).with_outputs(
+        | beam.ParDo(ListReferences(source, steps.OPTIONS, ImageConverter().extra_bytes)).with_outputs(
             TALLY, NAMES, SAMPLE, COUNTS, main="packs"
         )
     )

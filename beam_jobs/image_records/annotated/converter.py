@@ -166,10 +166,10 @@ class AnnotatedConverter(ImageConverter):
         assert self.schema is not None
         return tuple(feature for feature in (*self.schema.class_features, *self.schema.features) if feature.is_list)
 
-    def text_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
+    def extra_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of names and annotations in each record of a pack, without maps: int64 [n]."""
         # The annotation, the only feature of the references, is not a feature of records, so it is estimated separately.
-        sizes = super().text_bytes(dataclasses.replace(pack, features={}))
+        sizes = super().extra_bytes(dataclasses.replace(pack, features={}))
         carried_annotations = pack.features[ANNOTATION]
         return sizes + np.array(
             [_estimate_annotation_bytes(carried.annotation) for carried in carried_annotations], np.int64

@@ -38,7 +38,7 @@ TALLY, NAMES, SAMPLE, COUNTS = "tally", "names", "sample", "counts"
 
 
 # Function from a pack to the approximate bytes that each record takes besides its content, such as names: int64 [n].
-TextBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
+ExtraBytes: TypeAlias = Callable[[Pack], npt.NDArray[np.int64]]
 
 
 class ListReferences(LimitedStep):
@@ -50,17 +50,17 @@ class ListReferences(LimitedStep):
     Args:
         source: source of the units.
         options: options of the conversion.
-        text_bytes: see `TextBytes`.
+        extra_bytes: see `ExtraBytes`.
         progress: gets the counts of listed inputs.
     """
 
     def __init__(
-        self, source: Source, options: ConvertOptions, text_bytes: TextBytes, progress: ProgressReport | None = None
+        self, source: Source, options: ConvertOptions, extra_bytes: ExtraBytes, progress: ProgressReport | None = None
     ) -> None:
         super().__init__(options.request_limits)
         self._source = source
         self._options = options
-        self._text_bytes = text_bytes
+        self._extra_bytes = extra_bytes
         self._progress = progress or ProgressReport(None)
 
     @holds_limits
@@ -93,9 +93,9 @@ class ListReferences(LimitedStep):
         sample_bounds: dict[str, np.uint64] = {}
         for pack, digests in self._group_packs(unit_index, units, counts):
             yield pack.to_bytes()
-            text_bytes = self._text_bytes(pack)
+            extra_bytes = self._extra_bytes(pack)
             yield TaggedOutput(
-                TALLY, TallyPart.from_pack(pack, digests, is_shuffled=self._options.shuffle, text_bytes=text_bytes)
+                TALLY, TallyPart.from_pack(pack, digests, is_shuffled=self._options.shuffle, extra_bytes=extra_bytes)
             )
             for part in pack.select_smallest(digests, SAMPLE_SIZE, sample_bounds):
                 yield TaggedOutput(SAMPLE, part.to_bytes())

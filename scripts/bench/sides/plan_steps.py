@@ -105,7 +105,7 @@ class Output:
 def list_references(folder: Path, record_count: int) -> dict[str, Output]:
     """List all folders in parts; each part has one accumulator of each combine, since engines combine before they shuffle."""
     source = GeneratedFolders(OPTIONS, record_count)
-    step = ListReferences(source, OPTIONS, ImageConverter().text_bytes)
+    step = ListReferences(source, OPTIONS, ImageConverter().extra_bytes)
     units = list(enumerate_units(source, []))
     units_per_part = -(-len(units) // _LISTINGS)
     combines = _make_combines()

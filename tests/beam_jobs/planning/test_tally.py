@@ -36,7 +36,7 @@ def tallied(units: list[list[Reference]], shuffle: bool) -> Tally:
     order, tally = RecordOrder(shuffle, 0), Tally()
     for number, references in enumerate(units):
         for pack, digests in pack_references(references, order, number):
-            tally.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle, text_bytes=np.arange(len(pack.keys))))
+            tally.add(TallyPart.from_pack(pack, digests, is_shuffled=shuffle, extra_bytes=np.arange(len(pack.keys))))
     return tally
 
 
@@ -136,7 +136,7 @@ def test_pickling_keeps_a_tally(sizes: list[list[int]], shuffle: bool) -> None:
     copy = pickle.loads(pickle.dumps(tally))
     assert (copy.bytes, copy.splits, copy.fingerprint) == (tally.bytes, tally.splits, tally.fingerprint)
     for split in tally.splits:
-        for name in ("starts", "bytes", "record_counts", "text_bytes"):
+        for name in ("starts", "bytes", "record_counts", "extra_bytes"):
             one, other = (getattr(each.add_up_buckets(split), name) for each in (tally, copy))
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)

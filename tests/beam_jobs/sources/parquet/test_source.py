@@ -184,7 +184,7 @@ def test_rejects_a_file_that_can_be_read_only_after_it_was_listed(tmp_path: Path
     hugging_face(tmp_path / "a.parquet", ROWS)
     path = hugging_face(tmp_path / "b.parquet", ROWS)
     whole = path.read_bytes()
-    source = opened(tmp_path)
+    source: Any = opened(tmp_path)
     source = dataclasses.replace(source, options=dataclasses.replace(source.options, on_bad_record="skip"))
     path.write_bytes(whole[:-4] + b"CUT!")
     listed_units = units(source)
