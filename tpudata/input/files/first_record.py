@@ -46,7 +46,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     offset, end = dataset.index(shard).offsets[:2].tolist()
     frame = storage_for(path).read_range(path, offset, end - offset)
     record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    # The file was cut after the scan, or the record is damaged: the reader reports it. A shorter frame may have no footer.
+    # The file was truncated after the scan, or the record is damaged: the reader reports it. A shorter frame may have no footer.
     if len(frame) < max(end - offset, FRAME_BYTES) or not has_checksum(record, footer):
         return
     try:
@@ -62,7 +62,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
         misfit = _describe_misfit(example, field)
         if misfit is not None:
             raise FeatureError(
-                f"{path} at byte {offset}: feature {field.feature.name!r} {misfit}. {_describe(example)}. {hint}"
+                f"{path} at byte {offset}: feature {field.feature.name!r} {misfit}. {_describe_features(example)}. {hint}"
             )
 
 
@@ -122,7 +122,7 @@ def _find_kind(values: Value) -> str:
     return {bytes: "bytes", int: "int64", float: "float"}[type(values[0])]
 
 
-def _describe(example: dict[str, Value]) -> str:
+def _describe_features(example: dict[str, Value]) -> str:
     """Return the features of a record in words, the first 20 by name."""
     names = sorted(example)
     features = [f"{name} ({_describe_values(example[name])})" for name in names[:_MAX_NAMES]]

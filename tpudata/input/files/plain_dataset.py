@@ -54,7 +54,7 @@ def open_files(files: RecordFiles) -> SplitFiles:
 
     Raises:
         DatasetError: a file does not exist or is a folder, or there are no records.
-        CorruptionError: a file is cut, damaged or compressed; the message names file and offset.
+        CorruptionError: a file is truncated, damaged or compressed; the message names file and offset.
         UsageError: a file is listed twice.
         StorageError: a file cannot be read.
     """

@@ -57,7 +57,7 @@ class TrainingOrder:
         batch_size: rows of the global batch, B.
         num_lanes: number of lanes, L.
         turns_per_block: turns of a block, V; a multiple of B / L.
-        window: turns that are permuted together, W; divides V.
+        turns_per_window: turns that are permuted together, W; divides V.
         seed: seed, from 0 to 2**32 - 1.
     """
 
@@ -65,27 +65,27 @@ class TrainingOrder:
     batch_size: int
     num_lanes: int
     turns_per_block: int
-    window: int
+    turns_per_window: int
     seed: int
 
     @classmethod
-    def make(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
-        """Return the order with a shuffle window of about `window` records over all lanes.
+    def make(cls, chunks: Chunks, batch_size: int, window_records: int, seed: int) -> TrainingOrder:
+        """Return the order with a shuffle window of about `window_records` records over all lanes.
 
         Args:
             chunks: the records in runs.
             batch_size: rows of the global batch.
-            window: records that are permuted together.
+            window_records: number of records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
         """
         num_lanes = find_largest_divisor(batch_size, MAX_LANES)
         stride = batch_size // num_lanes
-        turns_per_window = count_window_turns(window, num_lanes, stride)
+        turns_per_window = count_window_turns(window_records, num_lanes, stride)
         # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
-        unit = max(turns_per_window, stride)
+        common_multiple = max(turns_per_window, stride)
         # A block shorter than a chunk would read each chunk several times.
-        min_turns = max(unit, int((chunks.stops - chunks.firsts).max()))
-        turns_per_block = -(-min_turns // unit) * unit
+        min_turns = max(common_multiple, int((chunks.stops - chunks.firsts).max()))
+        turns_per_block = -(-min_turns // common_multiple) * common_multiple
         return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed)
 
     @property
@@ -119,29 +119,32 @@ class TrainingOrder:
         """Return an endless dataset of (records, extras) of a host's rows."""
         rows = part.rows
         slots = self.find_slots(rows.first, rows.stop)
-        first_block, first_step = divmod(part.start_step, self.steps_per_block)
+        first_block, steps_to_skip = divmod(part.start_step, self.steps_per_block)
         # The host may feed only some rows of its first and its last slot.
         first_row = slots.start * self.stride
-        read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns_per_block, drop_remainder=True)
+        read_blocks = self.read(ranges, slots, first_block).rebatch(
+            len(slots) * self.turns_per_block, drop_remainder=True
+        )
 
         def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
             """Return the batches of a block, from its records or record numbers as `ranges` reads them."""
-            block_indices = self.find_block_indices(slots, block)[:, rows.first - first_row : rows.stop - first_row]
-            block_indices = tf.reshape(block_indices, [-1, rows.batch_size])
+            row_indices = self.find_block_indices(slots, block)[:, rows.first - first_row : rows.stop - first_row]
+            row_indices = tf.reshape(row_indices, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._make_block_seeds(part, block)
 
             def pick_batch(batch_index: tf.Tensor) -> tuple[Tensors, dict[str, tf.Tensor]]:
-                records = ranges.pick(elements, block_indices[batch_index], *memory)
+                records = ranges.pick(elements, row_indices[batch_index], *memory)
                 return records, {name: values[batch_index] for name, values in extras.items()}
 
-            skipped = tf.where(tf.equal(block, first_block), first_step * part.batches_per_step, 0)
+            num_skipped = tf.where(tf.equal(block, first_block), steps_to_skip * part.batches_per_step, 0)
             batch_indices = tf.data.Dataset.range(
-                tf.cast(skipped, tf.int64), self.steps_per_block * part.batches_per_step
+                tf.cast(num_skipped, tf.int64), self.steps_per_block * part.batches_per_step
             )
             return batch_indices.map(without_autograph(pick_batch))
 
         # The next block is read while batches are made of this one.
-        blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.memory_datasets))
+        block_indices = tf.data.Dataset.range(first_block, tf.int64.max)
+        blocks = tf.data.Dataset.zip((block_indices, read_blocks, *ranges.memory_datasets))
         return blocks.prefetch(1).flat_map(without_autograph(make_batches))
 
     def _make_block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -187,7 +190,7 @@ class TrainingOrder:
         return PermutedChunks(ends - counts, ends, tf.gather(tf.constant(self.chunks.firsts), order))
 
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], below 2**40."""
+        """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], less than 2**40."""
         return draw([len(self.chunks.firsts)], self.seed, epoch, EPOCH_DRAWS)
 
     def _list_turn_spans(
@@ -266,7 +269,10 @@ class TrainingOrder:
         """
         turns = block * self.turns_per_block + tf.range(self.turns_per_block, dtype=tf.int64)
         # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
-        window_begins = tf.maximum(first_turns, turns // self.window * self.window) - block * self.turns_per_block
+        window_begins = (
+            tf.maximum(first_turns, turns // self.turns_per_window * self.turns_per_window)
+            - block * self.turns_per_block
+        )
         # Drawn for all lanes, so that a slot has the same draws on any host.
         draws = draw([self.num_lanes, self.turns_per_block], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
@@ -294,9 +300,9 @@ class TrainingOrder:
         return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns_per_block))
 
 
-def count_window_turns(window: int, num_lanes: int, stride: int) -> int:
-    """Return the turns of a window of about `window` records: a multiple or a divisor of `stride`, a slot's turns of a step."""
-    num_turns = max(1, window // num_lanes)
+def count_window_turns(window_records: int, num_lanes: int, stride: int) -> int:
+    """Return the turns of a window of about `window_records` records: a multiple or a divisor of the `stride` turns of a step."""
+    num_turns = max(1, window_records // num_lanes)
     if num_turns < stride:
         return find_largest_divisor(stride, num_turns)
     return num_turns - num_turns % stride

@@ -87,7 +87,7 @@ def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
         is_exact = pieces.begins[piece] + file_end == 0 and size > BLOCK
         total += size if is_exact else min(left, -(-size // BLOCK) * BLOCK)
         taken[slot] += last - first
-    return total / (epochs * float(plan.sizes.ends[-1]))
+    return total / (epochs * plan.sizes.total_bytes)
 
 
 @pytest.mark.parametrize(
