@@ -16,7 +16,7 @@ _SHRINKS = (1, 2, 4, 8)
 
 
 class CropWindow(NamedTuple):
-    """Window of a crop in its image, by which the image's label maps and masks are also cropped.
+    """Window of a crop in its image, with which the image's label maps and masks are also cropped.
 
     Attributes:
         shape: int32 [3], height, width and channels of the whole image.
@@ -102,7 +102,7 @@ def crop_image(
 def crop_map(
     values: tf.Tensor, name: str, window: CropWindow, options: TrainCrop | CentreCrop, kind: str = "label map"
 ) -> tf.Tensor:
-    """Crop a label map or a mask by its image's window.
+    """Crop a label map or a mask with its image's window.
 
     Args:
         values: integers [height, width, 1]: a map as large as the image. A map of another size fails at run time with

@@ -130,7 +130,7 @@ def measure_sequences(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tens
 
 
 def _make_spec(field: Field) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
-    """Return the spec by which `tf.io.parse_example` reads a field."""
+    """Return the spec with which `tf.io.parse_example` reads a field."""
     feature = field.feature
     if field.is_list:
         return make_list_spec(feature)
@@ -157,7 +157,8 @@ def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.
 
 def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return sequences of any length as int32 [n, length], filled up with `PADDING`; longer ones are cut or fail at run time."""
-    length, rows = field.shape[0], make_ragged(stored, field.feature)
+    length = field.shape[0]
+    rows = make_ragged(stored, field.feature)
     values = rows.values
     if not field.cuts:
         message = (

@@ -98,7 +98,8 @@ def prepare_image(
             for name, mask_list in masks.items()
         }
         shape = window.shape
-        moves += [compute_crop_transform(*window)] if tracks_moves else []
+        if tracks_moves:
+            moves.append(compute_crop_transform(*window))
     if options.augment is not None:
         augmented = augment_image(
             image,

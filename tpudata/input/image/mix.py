@@ -140,10 +140,10 @@ def _paste_partner(images: tf.Tensor, row_mask: tf.Tensor, column_mask: tf.Tenso
         column_mask: bool [B, width], its columns.
     """
     # Merge width and channels: TensorFlow is slow at broadcasting a mask over channels.
-    shape, (height, width, channels) = tf.shape(images), images.shape[1:]
+    height, width, channels = images.shape[1:]
     is_inside = row_mask[:, :, tf.newaxis] & tf.repeat(column_mask, channels, axis=1)[:, tf.newaxis]
     flat = tf.reshape(images, (-1, height, width * channels))
-    return tf.reshape(tf.where(is_inside, _roll_to_partner(flat), flat), shape)
+    return tf.reshape(tf.where(is_inside, _roll_to_partner(flat), flat), tf.shape(images))
 
 
 def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -156,8 +156,8 @@ def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tens
     """
     length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
     begin = tf.cast(size * centre, tf.int32) - length // 2
-    position = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
-    is_inside = (position >= 0) & (position < length[:, tf.newaxis])
+    offset = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
+    is_inside = (offset >= 0) & (offset < length[:, tf.newaxis])
     return is_inside, tf.reduce_sum(tf.cast(is_inside, tf.int32), axis=1)
 
 

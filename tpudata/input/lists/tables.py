@@ -41,13 +41,13 @@ class Table:
     """Columns that are padded by one key: the entries i of all columns belong together.
 
     Attributes:
-        count: name of the field with the number of its entries.
+        count_name: name of the field with the number of its entries.
         columns: its columns.
         boxes: names of the columns of boxes, four or one; empty without boxes.
         points: names of the columns (y, x) of points.
     """
 
-    count: str
+    count_name: str
     columns: tuple[Field, ...]
     boxes: tuple[str, ...]
     points: tuple[tuple[str, str], ...]
