@@ -10,6 +10,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.elements import join_element, name_leaves
+from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.graph.steps.weights import WEIGHTS
 from tpudata.input.input_fn import InputFn
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
@@ -31,7 +32,7 @@ def as_keras(
     and nothing else: the last batch may have fewer rows. Several hosts have equally many batches; the last one may be smaller.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
-    are: they divide by the tokens. `loss` divides by all places [B, L], and `metrics` count them all. In Keras 3 a loss with
+    are: they divide by the tokens. `loss` divides by all positions [B, L], and `metrics` count them all. In Keras 3 a loss with
     `reduction="mean_with_sample_weight"` divides by the tokens of its batch.
 
     Args:
@@ -59,6 +60,7 @@ def as_keras(
         split_training = split_evaluation = _KerasBatch.split_weighed
     if is_training:
         return _map_batches(dataset, lambda element: split_training(element).join())
+    # The spec of an element splits like the element.
     row_weights = split_evaluation(dataset.element_spec).row_weights
     if row_weights is None:
         return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
@@ -164,9 +166,9 @@ class _KerasBatch:
 
 
 def _map_batches(dataset: tf.data.Dataset, function: Callable[[Element], Element]) -> tf.data.Dataset:
-    """Return a dataset of the results of a function of each element, computed without AutoGraph."""
+    """Return the dataset of `function(element)` for each element; AutoGraph does not convert the function."""
 
     def convert(*parts: Tensors) -> Element:
         return function(join_element(parts))
 
-    return dataset.map(without_autograph(convert), **PARALLEL).prefetch(2)
+    return dataset.map(without_autograph(convert), **PARALLEL).prefetch(BATCHES_AHEAD)

@@ -50,12 +50,12 @@ class _Deployment(NamedTuple):
     """One of the input pipelines that together feed a step.
 
     Attributes:
-        pipeline: index of this pipeline.
+        pipeline_index: index of this pipeline.
         num_pipelines: number of pipelines.
         num_batches: number of batches that each pipeline feeds in a step.
     """
 
-    pipeline: int
+    pipeline_index: int
     num_pipelines: int
     num_batches: int
 
@@ -131,17 +131,18 @@ def _find_deployment(context: Any) -> _Deployment:
         UsageError: there are several hosts, and the context has no index of this one.
     """
     if context is None:
-        return _Deployment(pipeline=0, num_pipelines=1, num_batches=1)
+        return _Deployment(pipeline_index=0, num_pipelines=1, num_batches=1)
     if hasattr(context, "current_input_fn_deployment"):
         _, index, num_calls, replicas = context.current_input_fn_deployment()
         # Only the inner context of TensorFlow's TPUEstimator, last released with 2.15, has the mode, PER_HOST_V2.
         internal = getattr(context, "_internal_ctx", None)
         feeds_replicas = internal is not None and internal.is_input_per_host_with_iterators()
-        return _Deployment(int(index), int(num_calls), int(replicas) if feeds_replicas else 1)
+        num_batches = int(replicas) if feeds_replicas else 1
+        return _Deployment(int(index), num_pipelines=int(num_calls), num_batches=num_batches)
     num_hosts = int(getattr(context, "num_hosts", 1))
     if num_hosts > 1:
         raise UsageError(
             f"params['context'] has {num_hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
             " Pass a tf.distribute.InputContext."
         )
-    return _Deployment(pipeline=0, num_pipelines=1, num_batches=1)
+    return _Deployment(pipeline_index=0, num_pipelines=1, num_batches=1)
