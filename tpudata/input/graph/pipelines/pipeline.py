@@ -77,7 +77,7 @@ class Pipeline:
         return measure_records(self._records)
 
     def choose_records(self, predicate: Callable[..., bool | tf.Tensor]) -> Integers:
-        """Return the numbers of the records for which a user's function returns True, by reading all records."""
+        """Return the record numbers of the records for which a user's function returns True, by reading all records."""
         return choose_records(self._records, predicate, self._options.parse)
 
     @property
@@ -135,7 +135,8 @@ class Pipeline:
 
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
-        steps, dataset = self._steps, self._records.batches(order, rows, start_step)
+        steps = self._steps
+        dataset = self._records.batches(order, rows, start_step)
         # Here AutoGraph converts the user's functions among the steps.
         if steps.parse_steps:
             dataset = dataset.map(fold(steps.parse_steps), **PARALLEL)
@@ -151,7 +152,8 @@ class Pipeline:
         Raises:
             UsageError: the epochs have no whole batch, or too many steps to count.
         """
-        count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
+        count = tf.data.INFINITE_CARDINALITY
+        epochs = self._options.num_epochs
         batches_per_step = rows.count // rows.batch_size
         if order.steps is not None:
             # The order ends by itself.

@@ -17,9 +17,10 @@ from tpudata.tensor_types import Element, Tensors
 
 
 def parse_records(parse: Callable[..., Element]) -> Step:
-    """Return the step that parses the stored records of a batch by the user's function, which AutoGraph converts."""
+    """Return the step that parses the stored records of a batch with the user's function, which AutoGraph converts."""
 
     def parse_batch(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Element, Extras]:
+        # With `parse`, the whole record is the only field.
         (serialized,) = columns.values()
         return parse_rows(parse, serialized), extras
 

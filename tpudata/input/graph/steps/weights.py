@@ -115,11 +115,11 @@ def takes_weights(element: Element) -> bool:
 
 def _compute_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
     """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
-    # In evaluation, 1 for records and 0 for padding; None in training.
-    is_real = extras.get("weights")
+    # float32 1 for records and 0 for padding in evaluation; None in training.
+    padding_weights = extras.get("weights")
     if field is None:
-        return is_real
-    if is_real is None:
+        return padding_weights
+    if padding_weights is None:
         return extras[_RECORD_WEIGHT]
     # A record's weight of 0 is raised, since 0 stands for padding.
-    return is_real * tf.maximum(extras[_RECORD_WEIGHT], _MIN_WEIGHT)
+    return padding_weights * tf.maximum(extras[_RECORD_WEIGHT], _MIN_WEIGHT)
