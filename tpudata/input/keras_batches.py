@@ -55,13 +55,16 @@ def as_keras(
     is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     # Any other function of params is also called: it feeds training if its dataset has no end.
     is_training = input_fn.training if isinstance(input_fn, InputFn) else is_endless
-    split_training, split_evaluation = _KerasBatch.split_training, _KerasBatch.split_evaluation
     if isinstance(input_fn, InputFn) and input_fn.weighs_records:
-        split_training = split_evaluation = _KerasBatch.split_weighed
+        split = _KerasBatch.split_weighed
+    elif is_training:
+        split = _KerasBatch.split_training
+    else:
+        split = _KerasBatch.split_evaluation
     if is_training:
-        return _map_batches(dataset, lambda element: split_training(element).join())
+        return _map_batches(dataset, lambda element: split(element).join())
     # The spec of an element splits like the element.
-    row_weights = split_evaluation(dataset.element_spec).row_weights
+    row_weights = split(dataset.element_spec).row_weights
     if row_weights is None:
         return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
     if row_weights.shape.rank != 1:
@@ -70,8 +73,8 @@ def as_keras(
             " make_input_fn: as_keras yields (x, y, sample_weight) without it."
         )
     if pad:
-        return _map_batches(dataset, lambda element: split_evaluation(element).weigh_rows().join())
-    return _map_batches(dataset, lambda element: split_evaluation(element).strip_padding())
+        return _map_batches(dataset, lambda element: split(element).weigh_rows().join())
+    return _map_batches(dataset, lambda element: split(element).strip_padding())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,7 @@ def select_fields(
         # Extra features keep their full names: `image/filename` is clearer than `filename`.
         name = feature.name if feature.name in feature_options.extra_features else short_name(feature)
         if short_name(feature) in lengths:
-            return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
+            return Field(feature, name, (lengths[short_name(feature)],), is_padded_sequence=True, cuts=truncate)
         return _make_field(feature, name, image_size, keep_encoded=keep_encoded, hint=hint)
 
     # The numbers of entries of padded lists, which no record stores, come last.

@@ -148,7 +148,7 @@ def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.
         return decode_label_maps(stored, field)
     if field.is_multi_hot:
         return encode_multi_hot(stored, field)
-    if field.pads:
+    if field.is_padded_sequence:
         return _pad(stored, field)
     if field.feature.encoding == "raw":
         stored = _decode_raw(stored, field, hint)

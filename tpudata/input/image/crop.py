@@ -31,7 +31,7 @@ class TrainCrop:
     """A random window of each image, resized to `size` x `size`, for training.
 
     A window is drawn as `tf.image.sample_distorted_bounding_box` draws it: an aspect ratio, uniform; a height, uniform between
-    the heights that give the smallest and the largest area; then a position. If it does not fit into the image, it is drawn
+    the heights that give the smallest and the largest area; then a position. A window that does not fit into the image is drawn
     again, up to `attempts` times in all. If none fits, or if the window is the whole image, the crop is the middle as in
     `CentreCrop`.
 

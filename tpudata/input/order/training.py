@@ -294,10 +294,11 @@ class TrainingOrder:
         All are int64, of the common shape of `epoch` and `slots`; `begin` equals `end` if the block has no turn of the epoch.
         """
         # The least turn t for which the position s + t L is in this epoch, and in the next one.
-        first = (epoch * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
-        after = ((epoch + 1) * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
-        begin = tf.maximum(first, block * self.turns_per_block)
-        return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns_per_block))
+        first_turn = (epoch * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
+        next_first_turn = ((epoch + 1) * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
+        begin = tf.maximum(first_turn, block * self.turns_per_block)
+        end = tf.minimum(next_first_turn, (block + 1) * self.turns_per_block)
+        return first_turn, begin, tf.maximum(begin, end)
 
 
 def count_window_turns(window_records: int, num_lanes: int, stride: int) -> int:

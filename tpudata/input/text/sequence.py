@@ -50,7 +50,7 @@ class Sequences:
         filled = {}
         for field in fields.inputs:
             numbers = features[field.name]
-            if field.pads:
+            if field.is_padded_sequence:
                 is_real = tf.not_equal(numbers, PADDING)
                 is_token = _is_token(field.name)
                 # A stored mask is more precise, and so stays.

@@ -1,4 +1,4 @@
-"""Cache of decoded records in files: a dataset with as many records and shards, each record an Example of raw bytes."""
+"""Cache of decoded records in files: a dataset of Examples of raw bytes, with as many records and shards as the split."""
 
 from __future__ import annotations
 

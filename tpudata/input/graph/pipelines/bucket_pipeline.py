@@ -79,7 +79,8 @@ class BucketPipeline:
         """
         fields, options = self._request.fields, self._options
         inputs = (
-            dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs
+            dataclasses.replace(field, shape=(bucket.length,)) if field.is_padded_sequence else field
+            for field in fields.inputs
         )
         seed = derive_bucket_seed(operator.index(options.seed), bucket_index)
         # `BucketSteps` ends training after `num_epochs`.

@@ -17,7 +17,7 @@ from tpudata.input.graph.pipelines.service.workers import wait_for_workers
 from tpudata.input.graph.pipelines.whole_pass import choose_records, measure_records
 from tpudata.input.graph.records import Records
 from tpudata.input.graph.steps.step import fold, fold_to_element
-from tpudata.input.graph.steps.step_plan import StepPlan, fix_row_count
+from tpudata.input.graph.steps.step_plan import StepPlan, make_row_count_step
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
@@ -130,7 +130,7 @@ class Pipeline:
 
     def _make_parts(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (element, extras) of parts of batches, before the steps of whole batches."""
-        steps = [*self._steps.row_steps, fix_row_count(rows.batch_size)]
+        steps = [*self._steps.row_steps, make_row_count_step(rows.batch_size)]
         return self._prepare_records(order, rows, start_step).map(without_autograph(fold(steps)), **PARALLEL)
 
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:

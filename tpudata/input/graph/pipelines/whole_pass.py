@@ -27,7 +27,7 @@ def measure_records(records: Records) -> Integers:
         FeatureError: a record is longer than the longest bucket; the message names its file and offset.
         tf.errors.OpError: a record is damaged.
     """
-    padded_fields = [field for field in records.fields.inputs if field.pads]
+    padded_fields = [field for field in records.fields.inputs if field.is_padded_sequence]
     lengths = _compute_numbers(
         records,
         lambda stored: stored.map(without_autograph(lambda batch: measure_sequences(batch, padded_fields)), **PARALLEL),

@@ -18,7 +18,7 @@ from tpudata.tensor_types import Element
 _MOVES = "moves"
 
 
-def scale_batch(fields: Fields, images: Images) -> Step:
+def make_scale_step(fields: Fields, images: Images) -> Step:
     """Return the step that applies `scale_images` to the images among the columns of a batch."""
 
     @without_autograph
@@ -29,7 +29,7 @@ def scale_batch(fields: Fields, images: Images) -> Step:
     return scale
 
 
-def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Step:
+def make_image_step(fields: Fields, images: Images, *, tracks_moves: bool) -> Step:
     """Return the step that crops, augments and scales the images among the columns of a record, with label maps and masks.
 
     Args:
@@ -91,7 +91,7 @@ def _ensure_same_size(field: Field, prepared: PreparedImage, previous_shape: tf.
     return ensure(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], previous_shape[:2])), message)
 
 
-def move_boxes_and_points(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
+def make_move_step(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
     """Return the step that moves boxes and points with their images.
 
     Args:

@@ -20,7 +20,7 @@ _RECORD_WEIGHT = "record_weight"
 _MIN_WEIGHT = 2.0**-126
 
 
-def weigh_records(field: Field) -> Step:
+def make_record_weight_step(field: Field) -> Step:
     """Return the step that checks the weights of records and adds them as an extra, float32, from the column of `field`."""
 
     @without_autograph
@@ -36,7 +36,7 @@ def weigh_records(field: Field) -> Step:
     return take_weights
 
 
-def make_weights_check(option: str, num_records: int, batch_size: int) -> Step:
+def make_weights_check_step(option: str, num_records: int, batch_size: int) -> Step:
     """Return the step that raises UsageError if an evaluation has no place for the weights of its rows.
 
     "sample_weight" needs labels; "feature" needs a dict of features, unless there is no padding.
@@ -65,7 +65,7 @@ def make_weights_check(option: str, num_records: int, batch_size: int) -> Step:
     return check
 
 
-def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
+def make_weights_step(option: str, field: Field | None, *, has_targets: bool) -> Step:
     """Return the step that adds to a batch the weights of its rows, if it has any, and multiplies weights of tokens by them.
 
     The step raises FeatureError if weights of records have no place, or the name of a feature.
@@ -88,7 +88,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
             element = (*element, weights)
         elif weights is not None and takes_weights(element):
             element = replace_features(element, {**get_features(element), WEIGHTS: weights})
-        # Weights of records need a place. Without them, all weights are 1: `make_weights_check` has rejected padding.
+        # Weights of records need a place. Without them, all weights are 1: `make_weights_check_step` has rejected padding.
         elif weights is not None and field is not None:
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"
