@@ -41,7 +41,7 @@ class InputFn:
         mixes_rows: whether rows of a batch depend on each other.
         token_names: the project after which token tensors are named; None for our names.
         weighs_records: whether a feature of the records holds their weights.
-        row_axes: axis of the rows of tensors whose first axis is another, by their path, such as "features['image']".
+        row_axes: axis of the rows of each tensor whose first axis is not the rows, by its path, such as "features['image']".
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class InputFn:
             host_count: number of hosts.
 
         Raises:
-            UsageError: batch size, start_step or hosts are missing or invalid; or a batch has no place for weights, or the
-                shuffle window no room in memory.
+            UsageError: batch size, start_step or hosts are missing or invalid; or a batch cannot take weights, or the
+                shuffle window does not fit the memory.
             FeatureError: a tensor that one of the user's functions returns has no static shape.
             CorruptionError: a file of the cache is damaged.
             StorageError: a file of the cache cannot be written.

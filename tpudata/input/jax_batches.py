@@ -73,6 +73,7 @@ def as_jax(
     uses_x64 = jax.config.jax_enable_x64
 
     def read() -> Iterator[tuple[Element, ...]]:
+        """Yield an element of each dataset for each global batch."""
         with translate_errors():
             yield from tf.data.Dataset.zip(tuple(datasets))
 

@@ -66,7 +66,7 @@ def as_keras(
     # The spec of an element splits like the element.
     row_weights = split(dataset.element_spec).row_weights
     if row_weights is None:
-        return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
+        return dataset  # A bare tensor takes no weights, and needs none: the records fill whole batches.
     if row_weights.shape.rank != 1:
         raise UsageError(
             'as_keras: weights="sample_weight" holds the weights of tokens, which do not mark padding rows. Omit it in'

@@ -33,6 +33,7 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
             raise UsageError(f"defaults: {name!r} is an image file, which every record has. Omit it.")
 
     def fill(field: Field) -> Field:
+        """Return a field with its default value; unchanged without one."""
         name = field.feature.name
         if name not in defaults:
             return field

@@ -165,7 +165,8 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
         return value
     is_float = "float" in feature.dtype
     # A TPU takes no int64.
-    limits = np.finfo(feature.dtype) if is_float else np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
+    fed_dtype = "int32" if feature.dtype == "int64" else feature.dtype
+    limits = np.finfo(fed_dtype) if is_float else np.iinfo(fed_dtype)
     fits = _rounds_to_finite(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
     if not fits:
         raise UsageError(

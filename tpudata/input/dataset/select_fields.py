@@ -82,6 +82,7 @@ def select_fields(
     list_fields |= {field.feature.name: field for field in default_fields if field.is_stored}
 
     def make_field(feature: Feature) -> Field:
+        """Return the field of a feature: a padded list, a padded sequence, or one of static shape."""
         if feature.name in list_fields:
             return list_fields[feature.name]
         # Extra features keep their full names: `image/filename` is clearer than `filename`.
@@ -235,6 +236,7 @@ def _resolve_masks(inputs: Sequence[Field], *, keep_encoded: bool) -> tuple[Fiel
         return tuple(inputs)
 
     def resolve_mask(field: Field) -> Field:
+        """Return a padded list of masks with the shape of its decoded masks; other fields unchanged."""
         if field.padding is None or not is_mask(field.feature):
             return field
         shape = field.shape if keep_encoded else (*field.shape, *image.shape[:2])

@@ -133,6 +133,7 @@ def _decode_box(encoded: tf.Tensor, channels: int, box: tf.Tensor, options: Trai
     """
 
     def decode_at(shrink: int) -> tf.Tensor:
+        """Decode the window at 1 / shrink of its size."""
         # The window in the shrunk image: y and x to the nearest pixel, height and width rounded down. The shrunk image's size is
         # rounded up, so the window lies inside.
         half_shrink = tf.constant([shrink // 2, shrink // 2, 0, 0])

@@ -60,6 +60,7 @@ def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -
         return _decode_whole(encoded, channels)
 
     def count_usable_shrinks() -> tf.Tensor:
+        """Return the number of `_SHRINKS` that leave enough pixels, int32 scalar."""
         size = tf.image.extract_jpeg_shape(encoded)[:2]
         min_sizes = [[_OVERSAMPLED * height * shrink, _OVERSAMPLED * width * shrink] for shrink in _SHRINKS]
         return tf.reduce_sum(tf.cast(tf.reduce_all(size >= tf.constant(min_sizes), axis=1), tf.int32))

@@ -47,6 +47,7 @@ def _convert_result(parsed: Element, num_records: tf.Tensor) -> Element:
         raise UsageError("parse returned None. End it with `return features, labels`, or `return features`.")
 
     def convert(name: str, leaf: Tensors) -> tf.Tensor:
+        """Return one tensor of the result, called `name` in messages, once it is checked."""
         tensor = leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf)
         if not isinstance(tensor, tf.Tensor) or tensor.shape.rank in (None, 0) or None in tensor.shape[1:].as_list():
             type_name = "tensor" if isinstance(tensor, tf.Tensor) else type(tensor).__name__

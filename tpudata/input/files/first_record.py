@@ -88,7 +88,8 @@ def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
 
 def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
     """Return what is wrong with a record's values of a field, in words that follow the feature's name; None if they fit."""
-    feature, values = field.feature, example.get(field.feature.name)
+    feature = field.feature
+    values = example.get(feature.name)
     if not values:
         # A list may be empty or missing, and a default takes the place of missing values.
         if field.is_list or field.default is not None:

@@ -222,6 +222,7 @@ def _trace_branches(
 
     def trace(name: str, operation: Operation) -> tf.types.experimental.ConcreteFunction:
         def change(image: tf.Tensor, *maps_and_draw: tf.Tensor) -> list[tf.Tensor]:
+            """Return [image, *maps] after the operation, and the move if tracked, from (image, *maps, sign, centre)."""
             *maps, sign, centre = maps_and_draw
             draw = Draw(sign, centre)
             if name in MOVES:

@@ -109,7 +109,8 @@ def prepare_image(
             masks=tuple(moved_masks.values()),
             tracks_moves=tracks_moves,
         )
-        image, moved_maps = augmented.image, dict(zip(moved_maps, augmented.maps, strict=True))
+        image = augmented.image
+        moved_maps = dict(zip(moved_maps, augmented.maps, strict=True))
         moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
     return PreparedImage(scale_images(image, options), moved_maps, moved_masks, moves, shape)

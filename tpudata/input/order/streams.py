@@ -93,9 +93,11 @@ class StreamOrder(TrainingOrder):
 
     def list_stream_ranges(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
         """Return the ranges that a slot reads from a block on: an endless dataset of [first, stop) of records, int64 each."""
-        start_turn, slots = block * self.turns_per_block, tf.expand_dims(slot, 0)
+        start_turn = block * self.turns_per_block
+        slots = tf.expand_dims(slot, 0)
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            """Return the ranges of the slot's turns in an epoch, from `start_turn` on."""
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
             # The first epoch may begin before the block.
             begin = tf.maximum(first_turn, start_turn)

@@ -148,18 +148,21 @@ class PieceFiles:
         is_kept = tf.constant(self.is_kept)
 
         def make_prefix(piece: tf.Tensor) -> tf.Tensor:
+            """Return the common part of the paths of a piece's two files."""
             return tf.strings.join([self.folder, tf.strings.as_string(piece)], "/")
 
         def has_piece(piece: tf.Tensor) -> tf.Tensor:
             return tf.size(tf.io.matching_files(tf.strings.join([make_prefix(piece), ".index"]))) > 0
 
         def restore(piece: tf.Tensor) -> tf.Tensor:
+            """Return the records of a whole piece from its files."""
             (records,) = tf.raw_ops.RestoreV2(
                 prefix=make_prefix(piece), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
             )
             return tf.ensure_shape(records, [None])
 
         def fetch_and_save(piece: tf.Tensor) -> tf.Tensor:
+            """Return the records of a whole piece once they are saved."""
             first, stop = tf.unstack(tf.gather(bounds, piece))
             records = read(first, stop)
             save = tf.raw_ops.SaveV2(

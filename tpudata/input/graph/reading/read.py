@@ -54,12 +54,13 @@ class RecordReader:
 
         Raises:
             tf.errors.DataLossError: the checksum of a TFRecord does not match. Errors are raised when the tensor is computed.
-            tf.errors.InvalidArgumentError: a file has other records than its index says.
+            tf.errors.InvalidArgumentError: a file has other records than its index.
         """
         # The segments of the first and the last record.
         first_segment, last_segment = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
 
         def read_segment(segment: tf.Tensor) -> tf.data.Dataset:
+            """Return a dataset of the records [first, stop) that are in one segment."""
             first_read = tf.maximum(first, tf.gather(self._firsts, segment))
             stop_read = tf.minimum(stop, tf.gather(self._firsts, segment + 1))
             run = self._make_run(segment, segment, first_read, stop_read)

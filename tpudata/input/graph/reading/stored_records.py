@@ -100,6 +100,7 @@ class StoredRecords:
         ids = None if self.ids is None else tf.constant(self.ids)
 
         def load(first: tf.Tensor, stop: tf.Tensor) -> Tensors:
+            """Return the records [first, stop) of these records."""
             if ids is None:
                 stored = read(first, stop)
             else:

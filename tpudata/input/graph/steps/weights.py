@@ -37,7 +37,7 @@ def make_record_weight_step(field: Field) -> Step:
 
 
 def make_weights_check_step(option: str, num_records: int, batch_size: int) -> Step:
-    """Return the step that raises UsageError if an evaluation has no place for the weights of its rows.
+    """Return the step that raises UsageError if the batches of an evaluation cannot take the weights of their rows.
 
     "sample_weight" needs labels; "feature" needs a dict of features, unless there is no padding.
 
@@ -68,7 +68,7 @@ def make_weights_check_step(option: str, num_records: int, batch_size: int) -> S
 def make_weights_step(option: str, field: Field | None, *, has_targets: bool) -> Step:
     """Return the step that adds to a batch the weights of its rows, if it has any, and multiplies weights of tokens by them.
 
-    The step raises FeatureError if weights of records have no place, or the name of a feature.
+    The step raises FeatureError if features cannot take the weights of records, or if one is already called "weights".
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
@@ -88,7 +88,7 @@ def make_weights_step(option: str, field: Field | None, *, has_targets: bool) ->
             element = (*element, weights)
         elif weights is not None and takes_weights(element):
             element = replace_features(element, {**get_features(element), WEIGHTS: weights})
-        # Weights of records need a place. Without them, all weights are 1: `make_weights_check_step` has rejected padding.
+        # Weights of records must not be lost. Without them, all weights are 1: `make_weights_check_step` has rejected padding.
         elif weights is not None and field is not None:
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"

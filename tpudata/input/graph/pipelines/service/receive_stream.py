@@ -116,6 +116,7 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
 
     # All three kinds are (kind, optional element), so that they have one spec.
     def make_mark(kind: int) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.experimental.Optional]]:
+        """Return a function that turns any tensor into (kind, no element)."""
         return without_autograph(lambda _: (tf.constant(kind, tf.int32), tf.experimental.Optional.empty(spec)))
 
     def make_element(*parts: Tensors) -> tuple[tf.Tensor, tf.experimental.Optional]:
@@ -126,7 +127,8 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     clock = _slow_down(tf.data.Dataset.range(1).repeat(), tick_seconds).map(make_mark(_TICK))
 
     def take_source(source_index: tf.Tensor) -> tf.data.Dataset:
-        # interleave traces one function for both sources: one of them is empty in each call.
+        """Return the elements for index 0, and the clock for index 1."""
+        # interleave traces this function once for both: so it joins both sources, of which one is empty.
         no_elements, all_elements = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
         is_dataset = tf.equal(source_index, 0)
         dataset_elements = elements.take(tf.where(is_dataset, all_elements, no_elements))
@@ -139,6 +141,7 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     def count_ticks(
         num_ticks: tf.Tensor, kind_and_element: tuple[tf.Tensor, tf.experimental.Optional]
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.experimental.Optional]]:
+        """Return the number of ticks since the last element, and (kind, element); fail if there are too many ticks."""
         kind, element = kind_and_element
         num_ticks = tf.where(tf.equal(kind, _TICK), num_ticks + 1, 0)
         # Up to two ticks were made before the consumer waited.

@@ -92,6 +92,7 @@ def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int
     parts: Sequence[int] | None = None
 
     def ask_workers() -> None:
+        """Set `parts` to the result."""
         nonlocal parts
         try:
             answers = iterate_numpy(lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT))
