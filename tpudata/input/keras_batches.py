@@ -98,8 +98,10 @@ class _KerasBatch:
     @classmethod
     def split_training(cls, element: Element) -> _KerasBatch:
         """Return the parts of an unpadded batch, x, (x, y) or (x, y, sample_weight); token weights leave x for sample_weight."""
-        # A tuple has two or three parts.
-        x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
+        x, y, weights = element, None, None
+        if isinstance(element, tuple):
+            x, y = element[:2]
+            weights = element[2] if len(element) > 2 else None
         # Keras takes no weights without labels; a third part already holds the weights.
         if isinstance(x, dict) and TOKEN_WEIGHTS in x and y is not None and weights is None:
             x = dict(x)
@@ -154,7 +156,8 @@ class _KerasBatch:
             UsageError: the first axis of a tensor is not the batch.
         """
         assert self.row_weights is not None
-        element, is_record = self.join(), self.row_weights > 0
+        element = self.join()
+        is_record = self.row_weights > 0
         for name, leaf in name_leaves(element, "the batch"):
             if leaf.shape[0] != self.row_weights.shape[0]:
                 raise UsageError(

@@ -143,15 +143,15 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         )
     num_parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
-    # Lay out an array of one row for each part: the index of a device's row is the index of its part.
+    # Lay out an array of one row for each part: the row of a device is a slice that begins at the index of its part.
     device_rows = by_rows.addressable_devices_indices_map((num_parts,)).values()
     # Without axes there is one part, and all devices have copies of it.
     process_parts = {row_slice.indices(num_parts)[0] for (row_slice,) in device_rows} if axes else {0}
     # The largest blocks that have parts of this process alone.
     sizes = range(1, len(process_parts) + 1)
-    block_size = max(size for size in sizes if num_parts % size == 0 and _are_whole_blocks(process_parts, size))
-    indices = tuple(sorted({part // block_size for part in process_parts}))
-    return RowBlocks(mesh, axes, num_parts, indices, num_parts // block_size)
+    parts_per_block = max(size for size in sizes if num_parts % size == 0 and _are_whole_blocks(process_parts, size))
+    indices = tuple(sorted({part // parts_per_block for part in process_parts}))
+    return RowBlocks(mesh, axes, num_parts, indices, num_parts // parts_per_block)
 
 
 def _are_whole_blocks(parts: set[int], size: int) -> bool:

@@ -149,8 +149,9 @@ class Fields:
         return next(candidate for candidate in self.inputs if candidate.counted_key == key)
 
     def estimate_record_bytes(self, split: Split) -> int:
-        """Estimate the memory of one decoded record of a split, in bytes, at least 1."""
+        """Estimate the memory of one decoded record of a split, in bytes, at least 1; too low for strings in compressed shards."""
         sizes = [field.bytes for field in self.all]
-        # The sizes of strings are unknown; on average, the strings of a record have at most the bytes of a stored record.
+        # The sizes of strings are unknown. On average, the strings of a record have at most the bytes of a stored record, unless
+        # shards are compressed.
         string_bytes = math.ceil(split.bytes / split.records) if None in sizes else 0
         return max(1, sum(size for size in sizes if size is not None) + string_bytes)

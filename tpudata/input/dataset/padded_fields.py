@@ -167,7 +167,7 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
     # A TPU takes no int64.
     fed_dtype = "int32" if feature.dtype == "int64" else feature.dtype
     limits = np.finfo(fed_dtype) if is_float else np.iinfo(fed_dtype)
-    fits = _rounds_to_finite(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
+    fits = _fits_float(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
     if not fits:
         raise UsageError(
             f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {limits.min} to {limits.max})."
@@ -175,8 +175,8 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
     return float(value) if is_float else value
 
 
-def _rounds_to_finite(dtype: str, value: int | float) -> bool:
-    """Return whether a float type rounds a padding value to a finite number; True for infinity and NaN, which it holds."""
+def _fits_float(dtype: str, value: int | float) -> bool:
+    """Return whether a float dtype can hold a padding value: it rounds to a finite number, or is infinity or NaN."""
     # `is_number` is False for infinity and NaN, and for integers too large for any float.
     if not is_number(value):
         return isinstance(value, float)

@@ -93,11 +93,11 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
     return Rows(batch_size, total=count * num_pipelines, first=count * index, stop=count * (index + 1))
 
 
-def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
+def find_rows_of_host(global_batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
     """Return the rows of one of several hosts that share a global batch.
 
     Args:
-        batch_size: rows of the global batch.
+        global_batch_size: rows of the global batch.
         index: index of the host, from 0.
         count: number of hosts, which divides the batch.
 
@@ -113,13 +113,13 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
         raise UsageError(
             f"host_index: out of range (got {format_value(index)}, expected 0 to {count - 1}, as host_count is {count})."
         )
-    if batch_size % count:
+    if global_batch_size % count:
         raise UsageError(
-            f'params["batch_size"]={batch_size}: with host_count it is the global batch\'s, and {count} hosts cannot share it'
-            " evenly. Choose a multiple."
+            f'params["batch_size"]={global_batch_size}: with host_count it is the global batch\'s, and {count} hosts cannot'
+            " share it evenly. Choose a multiple."
         )
-    rows_per_host = batch_size // count
-    return Rows(rows_per_host, total=batch_size, first=rows_per_host * index, stop=rows_per_host * (index + 1))
+    rows_per_host = global_batch_size // count
+    return Rows(rows_per_host, total=global_batch_size, first=rows_per_host * index, stop=rows_per_host * (index + 1))
 
 
 def _find_deployment(context: Any) -> _Deployment:

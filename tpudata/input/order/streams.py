@@ -38,11 +38,12 @@ class StreamOrder(TrainingOrder):
     turns_per_run: int = 1
 
     @functools.cached_property
-    def parts(self) -> Integers:
-        """Index of the part of the split, and so of the slot, to which each piece belongs: int64 [chunks], ascending."""
+    def chunk_slots(self) -> Integers:
+        """Slot whose part of the split has each piece: int64 [chunks], ascending."""
+        # A piece that crosses the end of a part belongs to the part that has its middle.
         middles = (self.chunks.firsts + self.chunks.stops) // 2
-        parts: Integers = np.minimum(middles * self.num_lanes // self.num_records, self.num_lanes - 1)
-        return parts
+        chunk_slots: Integers = np.minimum(middles * self.num_lanes // self.num_records, self.num_lanes - 1)
+        return chunk_slots
 
     @classmethod
     def make_lanes(
@@ -67,7 +68,7 @@ class StreamOrder(TrainingOrder):
 
     def list_starts(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
-        return self.chunks.firsts[np.isin(self.parts, self.find_slots(rows.first, rows.stop))]
+        return self.chunks.firsts[np.isin(self.chunk_slots, self.find_slots(rows.first, rows.stop))]
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
         """Return a dataset of the records of slots from a block on: the next run of each slot in turn.
@@ -123,7 +124,7 @@ class StreamOrder(TrainingOrder):
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return keys that sort an epoch's chunks by the lane of their part, and at random within it: int64 [chunks]."""
         # A slot's lane may change with the epoch, see `training`. Its own part of the chunks must be in that lane.
-        lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.num_records, self.num_lanes)
+        lane = tf.math.floormod(tf.constant(self.chunk_slots) - epoch * self.num_records, self.num_lanes)
         return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._draw_chunk_keys(epoch)
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:

@@ -184,10 +184,10 @@ class TrainingOrder:
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
         """Return an epoch's permuted chunks."""
-        order = tf.argsort(self._draw_chunk_keys(epoch), stable=True)
-        counts = tf.gather(tf.constant(self.chunks.stops - self.chunks.firsts), order)
+        chunk_indices = tf.argsort(self._draw_chunk_keys(epoch), stable=True)
+        counts = tf.gather(tf.constant(self.chunks.stops - self.chunks.firsts), chunk_indices)
         ends = tf.cumsum(counts)
-        return PermutedChunks(ends - counts, ends, tf.gather(tf.constant(self.chunks.firsts), order))
+        return PermutedChunks(ends - counts, ends, tf.gather(tf.constant(self.chunks.firsts), chunk_indices))
 
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], less than 2**40."""
@@ -215,21 +215,24 @@ class TrainingOrder:
             end: the turn after the last one, int64 [m].
         """
         # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
-        lane = tf.math.floormod(slots - epoch * self.num_records, self.num_lanes)
+        lanes = tf.math.floormod(slots - epoch * self.num_records, self.num_lanes)
         # `begin_place` and `end_place` are indices in the permuted sequence, in which lane follows lane, and not places of the
         # epoch. The first num_records % num_lanes lanes have a record more than the others.
-        begin_place = lane * (self.num_records // self.num_lanes) + tf.minimum(lane, self.num_records % self.num_lanes)
+        begin_place = lanes * (self.num_records // self.num_lanes) + tf.minimum(
+            lanes, self.num_records % self.num_lanes
+        )
         begin_place += begin - first_turn
         end_place = begin_place + (end - begin)
         # A range for each chunk that a slot's indices [begin_place, end_place) touch.
         first_chunk = count_up_to(chunks.ends, begin_place)
         stop_chunk = tf.where(end > begin, count_up_to(chunks.ends, end_place - 1) + 1, first_chunk)
-        splits, chunk = list_range_numbers(first_chunk, stop_chunk)
+        splits, chunk_indices = list_range_numbers(first_chunk, stop_chunk)
         # For each range the index of its slot, and then the part of its chunk that the slot takes.
-        slot = count_up_to(splits, tf.range(tf.size(chunk, tf.int64))) - 1
-        chunk_begin, chunk_first = tf.gather(chunks.begins, chunk), tf.gather(chunks.firsts, chunk)
-        firsts = chunk_first + tf.maximum(tf.gather(begin_place, slot) - chunk_begin, 0)
-        stops = chunk_first + tf.minimum(tf.gather(end_place, slot), tf.gather(chunks.ends, chunk)) - chunk_begin
+        slot_indices = count_up_to(splits, tf.range(tf.size(chunk_indices, tf.int64))) - 1
+        chunk_begins, chunk_ends = tf.gather(chunks.begins, chunk_indices), tf.gather(chunks.ends, chunk_indices)
+        chunk_firsts = tf.gather(chunks.firsts, chunk_indices)
+        firsts = chunk_firsts + tf.maximum(tf.gather(begin_place, slot_indices) - chunk_begins, 0)
+        stops = chunk_firsts + tf.minimum(tf.gather(end_place, slot_indices), chunk_ends) - chunk_begins
         return firsts, stops
 
     def find_block_indices(self, slots: range, block: tf.Tensor) -> tf.Tensor:
@@ -281,7 +284,13 @@ class TrainingOrder:
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
     def compute_positions(self, step: tf.Tensor, first_row: int, stop_row: int) -> tf.Tensor:
-        """Return the position in the stream of each of the rows [first_row, stop_row) of a step's batch, int64."""
+        """Return the position in the stream of each of the rows [first_row, stop_row) of a step's batch, int64 [..., rows].
+
+        Args:
+            step: index of the step, int64 scalar; or of several steps, int64 [steps, 1].
+            first_row: first row.
+            stop_row: the row after the last one.
+        """
         # Row r has turn r % stride of the step in slot r // stride; turn t of slot s is position s + t L.
         rows = tf.range(first_row, stop_row, dtype=tf.int64)
         return step * self.batch_size + rows % self.stride * self.num_lanes + rows // self.stride

@@ -94,12 +94,14 @@ class Pieces:
         """
         sizes = (self.ends - self.begins)[:, np.newaxis]
         # Cuts at evenly spaced positions in the second half: the larger part is then the first one.
-        head = sizes * (1 + (np.arange(_SAMPLED_CUTS) + 0.5) / _SAMPLED_CUTS) / 2
+        head_sizes = sizes * (1 + (np.arange(_SAMPLED_CUTS) + 0.5) / _SAMPLED_CUTS) / 2
         bytes_to_file_end = (self.file_bytes - self.begins)[:, np.newaxis]
-        whole_blocks = np.minimum(np.ceil(head / block_bytes) * block_bytes, bytes_to_file_end)
+        whole_blocks = np.minimum(np.ceil(head_sizes / block_bytes) * block_bytes, bytes_to_file_end)
         # A read from the start of a file may be larger than a block.
-        first_fetch = np.where((self.begins[:, np.newaxis] == 0) & (head > block_bytes), head, whole_blocks)
-        second_fetch = np.minimum(np.ceil((sizes - head) / block_bytes) * block_bytes, bytes_to_file_end - head)
+        is_one_fetch = (self.begins[:, np.newaxis] == 0) & (head_sizes > block_bytes)
+        first_fetch = np.where(is_one_fetch, head_sizes, whole_blocks)
+        tail_sizes = sizes - head_sizes
+        second_fetch = np.minimum(np.ceil(tail_sizes / block_bytes) * block_bytes, bytes_to_file_end - head_sizes)
         wasted = (first_fetch + second_fetch - sizes).mean(axis=1)
         return float(np.average(wasted, weights=sizes[:, 0]))
 
