@@ -130,8 +130,9 @@ class PieceFiles:
                         path.unlink()
             stored_pieces = {path.stem for path in folder.glob("*.index")}
         missing = [piece for piece in np.flatnonzero(self.is_kept).tolist() if str(piece) not in stored_pieces]
-        bytes_before = self.sizes.sum_bytes_before
-        size = int((bytes_before(self.pieces.stops[missing]) - bytes_before(self.pieces.firsts[missing])).sum())
+        begins = self.sizes.sum_bytes_before(self.pieces.firsts[missing])
+        ends = self.sizes.sum_bytes_before(self.pieces.stops[missing])
+        size = int((ends - begins).sum())
         free = shutil.disk_usage(folder).free
         if size > free:
             raise UsageError(

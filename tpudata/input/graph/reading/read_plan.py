@@ -90,7 +90,8 @@ class ReadPlan:
     @property
     def mixed_chunks(self) -> Chunks:
         """Chunks for a shuffle."""
-        return self._cut_chunks(self._pick_length(_LARGE_READ_FACTOR if self.are_token_rows else 1, _MIN_CHUNKS))
+        factor = _LARGE_READ_FACTOR if self.are_token_rows else 1
+        return self._cut_chunks(self._pick_length(factor, _MIN_CHUNKS))
 
     @property
     def piece_memory(self) -> int | None:
@@ -131,7 +132,7 @@ class ReadPlan:
         return TrainingOrder.make(self.mixed_chunks, batch_size, window_records, seed)
 
     def choose_host_chunks(self, num_rows: int) -> Chunks:
-        """Return chunks for a host that reads a run of `num_rows` records a step; uncompressed, a quarter is wasted at most."""
+        """Return chunks for a host that reads `num_rows` records a step; without compression, at most a quarter is read for nothing."""
         return self._cut_chunks(max(1, num_rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
 
     def find_read_starts(self, chunks: Chunks) -> Integers:

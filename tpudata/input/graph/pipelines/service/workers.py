@@ -77,7 +77,7 @@ def _describe_missing(service: DataService) -> str | None:
     # TensorFlow's own error follows.
     if len(parts_of_workers) in (0, NUM_PARTS):
         return None
-    # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
+    # Worker w of the n in the list has the parts w, w + n, w + 2 n, ...: all have about equally many.
     num_listed = round(NUM_PARTS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(num_listed)} - {part % num_listed for part in parts_of_workers})
     # If a worker registered between the two lists, the numbers may not show which one is missing.
