@@ -132,7 +132,7 @@ class ReadPlan:
         return TrainingOrder.make(self.mixed_chunks, batch_size, window_records, seed)
 
     def choose_host_chunks(self, num_rows: int) -> Chunks:
-        """Return chunks for a host that reads `num_rows` records a step; without compression, at most a quarter is read for nothing."""
+        """Return chunks for a host that reads `num_rows` records a step; without compression, at most a quarter is read in vain."""
         return self._cut_chunks(max(1, num_rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
