@@ -49,17 +49,19 @@ class ServingFeatures:
         dataset: the dataset.
         images: options of images in evaluation.
         tokens: options of tokens.
-        columns: options that select the features to read; None for the features that the layout feeds.
+        feature_options: options that select the features to read; None for the features that the layout feeds.
 
     Raises:
         FeatureError: a feature has no static shape.
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: FeatureOptions | None = None) -> None:
+    def __init__(
+        self, dataset: Dataset, images: Images, tokens: Tokens, feature_options: FeatureOptions | None = None
+    ) -> None:
         fields = select_fields(
             dataset.manifest,
-            columns or FeatureOptions(),
+            feature_options or FeatureOptions(),
             image_size=images.size,
             keep_encoded=images.crop is not None,
             sequence_length=tokens.length,

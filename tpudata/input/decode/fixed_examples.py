@@ -113,9 +113,10 @@ class FixedExamples:
             field: field of the numbers.
         """
         position = self.positions[field.feature.name]
-        ranges_before = [bounds for bounds in self._narrow_ranges if bounds[0] < position.begin]
-        # The first byte of the feature's varint, counted among the narrow bytes.
-        narrow_begin = sum(min(end, position.begin) - begin for begin, end in ranges_before)
+        # The first byte of the feature's varint, counted among the narrow bytes: the number of narrow bytes before it.
+        narrow_begin = sum(
+            min(end, position.begin) - begin for begin, end in self._narrow_ranges if begin < position.begin
+        )
         size = position.end - position.begin
         digits = tf.bitwise.bitwise_and(narrow_bytes[:, narrow_begin : narrow_begin + size], np.uint8(_VARINT_BITS))
         # Four digits of 7 bits always fit int32.

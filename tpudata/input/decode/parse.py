@@ -149,13 +149,13 @@ def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.
     if field.is_multi_hot:
         return encode_multi_hot(stored, field)
     if field.is_padded_sequence:
-        return _pad(stored, field)
+        return _pad_sequences(stored, field)
     if field.feature.encoding == "raw":
         stored = _decode_raw(stored, field, hint)
     return cast_to_int32(field.feature.name, stored)
 
 
-def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
+def _pad_sequences(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return sequences of any length as int32 [n, length], filled up with `PADDING`; longer ones are cut or fail at run time."""
     length = field.shape[0]
     rows = make_ragged(stored, field.feature)

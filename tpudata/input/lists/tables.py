@@ -129,6 +129,7 @@ def check_movable(fields: Fields, option: str) -> None:
                 " them by separate patterns."
             )
         boxes_by_table[table_key] = name
+    # The masks PREFIX/mask belong to the boxes PREFIX/bbox.
     for field in fields.masks:
         prefix = field.name.rpartition("/")[0]
         boxes_name = f"{prefix}/{_BOX_NAME}" if prefix else _BOX_NAME

@@ -48,9 +48,9 @@ class EvaluationOrder:
             run_stops = np.minimum(run_firsts + stop_row - first_row, self.num_records)
         run_firsts, run_stops = run_firsts[run_firsts < run_stops], run_stops[run_firsts < run_stops]
         # Split each run at the chunks that begin inside it.
-        low = np.searchsorted(self.chunks.firsts, run_firsts, "right")
-        high = np.searchsorted(self.chunks.firsts, run_stops, "left")
-        cuts = [self.chunks.firsts[a:b] for a, b in zip(low, high, strict=True)]
+        first_cuts = np.searchsorted(self.chunks.firsts, run_firsts, "right")
+        stop_cuts = np.searchsorted(self.chunks.firsts, run_stops, "left")
+        cuts = [self.chunks.firsts[first:stop] for first, stop in zip(first_cuts, stop_cuts, strict=True)]
         # Each cut begins a range, and ends the one before it.
         firsts = np.sort(np.concatenate([run_firsts, *cuts])).astype(np.int64)
         stops = np.sort(np.concatenate([run_stops, *cuts])).astype(np.int64)

@@ -14,7 +14,7 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
 from tpudata.input.graph.pipelines.service.workers import wait_for_workers
-from tpudata.input.graph.pipelines.whole_pass import choose_records, measure_records
+from tpudata.input.graph.pipelines.whole_pass import choose_records, measure_lengths
 from tpudata.input.graph.records import Records
 from tpudata.input.graph.steps.step import fold, fold_to_element
 from tpudata.input.graph.steps.step_plan import StepPlan, make_row_count_step
@@ -74,7 +74,7 @@ class Pipeline:
 
     def measure_lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, by reading all records."""
-        return measure_records(self._records)
+        return measure_lengths(self._records)
 
     def choose_records(self, predicate: Callable[..., bool | tf.Tensor]) -> Integers:
         """Return the record numbers of the records for which a user's function returns True, by reading all records."""

@@ -20,7 +20,7 @@ from tpudata.tensor_types import Element, Tensors
 _BATCH_SIZE = 1024
 
 
-def measure_records(records: Records) -> Integers:
+def measure_lengths(records: Records) -> Integers:
     """Return the length of the longest sequence of each record, int64 [records].
 
     Raises:
