@@ -100,7 +100,7 @@ class StoredRecords:
         ids = None if self.ids is None else tf.constant(self.ids)
 
         def load(first: tf.Tensor, stop: tf.Tensor) -> Tensors:
-            """Return the records [first, stop) of these records."""
+            """Return the records [first, stop), as these records are numbered."""
             if ids is None:
                 stored = read(first, stop)
             else:

@@ -80,6 +80,7 @@ def take_turns(streams: Sequence[tf.data.Dataset], batches_per_turn: int) -> tf.
     """Return a dataset of the batches of streams, which take turns without end, each with `batches_per_turn` batches."""
     if len(streams) == 1:
         return streams[0]
-    turn = tf.repeat(tf.range(len(streams), dtype=tf.int64), batches_per_turn)
-    choice = tf.data.Dataset.from_tensors(turn).unbatch().repeat()
-    return tf.data.Dataset.choose_from_datasets(list(streams), choice, stop_on_empty_dataset=True)
+    # The index of the stream of each batch, in one round of turns.
+    stream_indices = tf.repeat(tf.range(len(streams), dtype=tf.int64), batches_per_turn)
+    choices = tf.data.Dataset.from_tensors(stream_indices).unbatch().repeat()
+    return tf.data.Dataset.choose_from_datasets(list(streams), choices, stop_on_empty_dataset=True)
