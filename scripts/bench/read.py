@@ -177,7 +177,9 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
     slots = order.find_slots(0, order.batch_size)
     if isinstance(order, StreamOrder):
         # The slots take turns, each with its next run.
-        streams = [order.list_stream_ranges(np.int64(slot), 0).map(tf.range).rebatch(order.run) for slot in slots]
+        streams = [
+            order.list_stream_ranges(np.int64(slot), 0).map(tf.range).rebatch(order.turns_per_run) for slot in slots
+        ]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
         # Spans are ranges of records; item 1 of the result has the numbers of all their records.

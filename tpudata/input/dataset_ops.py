@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+# Arguments of `Dataset.map`: tf.data calls the function for several elements at once, and keeps their order.
 PARALLEL = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": True}
 
 
@@ -64,8 +65,9 @@ def count_up_to(ascending: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     Returns:
         int64 [m].
     """
-    rows = [tf.expand_dims(numbers, 0) for numbers in (ascending, values)]
-    return tf.squeeze(tf.raw_ops.UpperBound(sorted_inputs=rows[0], values=rows[1], out_type=tf.int64), 0)
+    # The operation takes matrices, and counts row by row.
+    sorted_row, value_row = tf.expand_dims(ascending, 0), tf.expand_dims(values, 0)
+    return tf.squeeze(tf.raw_ops.UpperBound(sorted_inputs=sorted_row, values=value_row, out_type=tf.int64), 0)
 
 
 def list_range_numbers(firsts: tf.Tensor, stops: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

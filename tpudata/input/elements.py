@@ -48,7 +48,7 @@ def name_leaves(structure: Tensors | Specs, name: str) -> Iterator[tuple[str, Te
 
 
 def map_named(function: Callable[[str, Tensors], tf.Tensor], structure: Tensors, name: str) -> Tensors:
-    """Return the structure with `function(name, leaf)` in place of each leaf, named as by `name_leaves`."""
+    """Return the structure with `function(leaf_name, leaf)` in place of each leaf; `name_leaves` gives the names."""
     leaves = [function(leaf_name, leaf) for leaf_name, leaf in name_leaves(structure, name)]
     return tf.nest.pack_sequence_as(structure, leaves)
 

@@ -41,7 +41,7 @@ class InputFn:
         mixes_rows: whether rows of a batch depend on each other.
         token_names: the project after which token tensors are named; None for our names.
         weighs_records: whether a feature of the records holds their weights.
-        row_axes: axis of the rows of tensors whose first axis is another, by their path, such as "features['image']".
+        row_axes: axis of the rows of each tensor whose first axis is not the rows, by its path, such as "features['image']".
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class InputFn:
             host_count: number of hosts.
 
         Raises:
-            UsageError: batch size, start_step or hosts are missing or invalid; or a batch has no place for weights, or the
-                shuffle window no room in memory.
+            UsageError: batch size, start_step or hosts are missing or invalid; or a batch cannot take weights, or the
+                shuffle window does not fit the memory.
             FeatureError: a tensor that one of the user's functions returns has no static shape.
             CorruptionError: a file of the cache is damaged.
             StorageError: a file of the cache cannot be written.
@@ -134,7 +134,7 @@ class InputFn:
             )
         else:
             rows = find_rows_of_host(_read_batch_size(params), host_index, host_count)
-        return self.batches(rows, _check_step(start_step, rows.total))
+        return self.batches(rows, _read_start_step(start_step, rows.total))
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""
@@ -148,14 +148,14 @@ class InputFn:
             raise _strip_traceback(error) from None
 
 
-def _check_step(start_step: int, batch_size: int) -> int:
-    """Return the step as an int; UsageError if it is negative, or if the records before it are too many to count."""
+def _read_start_step(start_step: int, global_batch_size: int) -> int:
+    """Return the argument `start_step` as an int; UsageError if it is negative, or the records before it are too many to count."""
     expected = "the number of steps that are done, an integer of 0 or more"
     check_argument("start_step", start_step, is_integer(start_step, 0), expected)
-    if operator.index(start_step) * batch_size > _MAX_POSITION:
+    if operator.index(start_step) * global_batch_size > _MAX_POSITION:
         raise UsageError(
-            f"start_step={start_step}: with a global batch of {batch_size} it is {_MAX_POSITION // batch_size} at most. Pass the"
-            " number of steps that are done."
+            f"start_step={start_step}: with a global batch of {global_batch_size} it is {_MAX_POSITION // global_batch_size} at"
+            " most. Pass the number of steps that are done."
         )
     return operator.index(start_step)
 
@@ -174,6 +174,7 @@ def _strip_traceback(error: TpudataError) -> TpudataError:
     message = str(error)
     if not message.startswith("in user code:"):
         return error
+    # AutoGraph's text ends with the class and the message of the error.
     return type(error)(message.rpartition(f"{type(error).__name__}: ")[2].strip())
 
 

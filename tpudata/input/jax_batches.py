@@ -73,12 +73,14 @@ def as_jax(
     uses_x64 = jax.config.jax_enable_x64
 
     def read() -> Iterator[tuple[Element, ...]]:
+        """Yield an element of each dataset for each global batch."""
         with translate_errors():
             yield from tf.data.Dataset.zip(tuple(datasets))
 
     def place(batches: tuple[Element, ...]) -> DeviceArrays:
         """Return a global batch on the devices, from this process's element of each dataset."""
         global_arrays = []
+        # For each leaf, its tensors from all datasets.
         tensors_of_leaves = zip(*map(tf.nest.flatten, batches), strict=True)
         with jax.enable_x64(uses_x64), jax.profiler.TraceAnnotation("tpudata: place a batch"):
             for (name, _), row_axis, tensors in zip(leaves, row_axes, tensors_of_leaves, strict=True):
@@ -114,7 +116,12 @@ def _make_datasets(
         return [
             input_fn(
                 params,
-                input_context=tf.distribute.InputContext(blocks.num_blocks, index, blocks.num_blocks),
+                # Each block is fed like the rows of a host with one replica.
+                input_context=tf.distribute.InputContext(
+                    num_input_pipelines=blocks.num_blocks,
+                    input_pipeline_id=index,
+                    num_replicas_in_sync=blocks.num_blocks,
+                ),
                 start_step=start_step,
             )
             for index in blocks.indices

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.elements import join_element, name_leaves
+from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.graph.steps.weights import WEIGHTS
 from tpudata.input.input_fn import InputFn
 from tpudata.input.text.sequence import TOKEN_WEIGHTS
@@ -31,7 +32,7 @@ def as_keras(
     and nothing else: the last batch may have fewer rows. Several hosts have equally many batches; the last one may be smaller.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
-    are: they divide by the tokens. `loss` divides by all places [B, L], and `metrics` count them all. In Keras 3 a loss with
+    are: they divide by the tokens. `loss` divides by all positions [B, L], and `metrics` count them all. In Keras 3 a loss with
     `reduction="mean_with_sample_weight"` divides by the tokens of its batch.
 
     Args:
@@ -54,22 +55,26 @@ def as_keras(
     is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     # Any other function of params is also called: it feeds training if its dataset has no end.
     is_training = input_fn.training if isinstance(input_fn, InputFn) else is_endless
-    split_training, split_evaluation = _KerasBatch.split_training, _KerasBatch.split_evaluation
     if isinstance(input_fn, InputFn) and input_fn.weighs_records:
-        split_training = split_evaluation = _KerasBatch.split_weighed
+        split = _KerasBatch.split_weighed
+    elif is_training:
+        split = _KerasBatch.split_training
+    else:
+        split = _KerasBatch.split_evaluation
     if is_training:
-        return _map_batches(dataset, lambda element: split_training(element).join())
-    row_weights = split_evaluation(dataset.element_spec).row_weights
+        return _map_batches(dataset, lambda element: split(element).join())
+    # The spec of an element splits like the element.
+    row_weights = split(dataset.element_spec).row_weights
     if row_weights is None:
-        return dataset  # The batch size divides the records, and a bare tensor has no place for weights.
+        return dataset  # A bare tensor takes no weights, and needs none: the records fill whole batches.
     if row_weights.shape.rank != 1:
         raise UsageError(
             'as_keras: weights="sample_weight" holds the weights of tokens, which do not mark padding rows. Omit it in'
             " make_input_fn: as_keras yields (x, y, sample_weight) without it."
         )
     if pad:
-        return _map_batches(dataset, lambda element: split_evaluation(element).weigh_rows().join())
-    return _map_batches(dataset, lambda element: split_evaluation(element).strip_padding())
+        return _map_batches(dataset, lambda element: split(element).weigh_rows().join())
+    return _map_batches(dataset, lambda element: split(element).strip_padding())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +98,10 @@ class _KerasBatch:
     @classmethod
     def split_training(cls, element: Element) -> _KerasBatch:
         """Return the parts of an unpadded batch, x, (x, y) or (x, y, sample_weight); token weights leave x for sample_weight."""
-        # A tuple has two or three parts.
-        x, y, weights = (*element, None)[:3] if isinstance(element, tuple) else (element, None, None)
+        x, y, weights = element, None, None
+        if isinstance(element, tuple):
+            x, y = element[:2]
+            weights = element[2] if len(element) > 2 else None
         # Keras takes no weights without labels; a third part already holds the weights.
         if isinstance(x, dict) and TOKEN_WEIGHTS in x and y is not None and weights is None:
             x = dict(x)
@@ -149,7 +156,8 @@ class _KerasBatch:
             UsageError: the first axis of a tensor is not the batch.
         """
         assert self.row_weights is not None
-        element, is_record = self.join(), self.row_weights > 0
+        element = self.join()
+        is_record = self.row_weights > 0
         for name, leaf in name_leaves(element, "the batch"):
             if leaf.shape[0] != self.row_weights.shape[0]:
                 raise UsageError(
@@ -164,9 +172,9 @@ class _KerasBatch:
 
 
 def _map_batches(dataset: tf.data.Dataset, function: Callable[[Element], Element]) -> tf.data.Dataset:
-    """Return a dataset of the results of a function of each element, computed without AutoGraph."""
+    """Return the dataset of `function(element)` for each element; AutoGraph does not convert the function."""
 
     def convert(*parts: Tensors) -> Element:
         return function(join_element(parts))
 
-    return dataset.map(without_autograph(convert), **PARALLEL).prefetch(2)
+    return dataset.map(without_autograph(convert), **PARALLEL).prefetch(BATCHES_AHEAD)

@@ -97,9 +97,9 @@ def make_input_fn(
             for `image/class/label` or `label`.
         defaults: values of features that a record may lack, by their full names, such as `{"age": -1}`: one for all entries, or an
             array of the feature's shape. Other features that a record lacks are an error.
-        weight: name of the feature that is the weight of each record, one number of 0 or more. In training and evaluation it is
-            where `weights` says, float32 [B]; in evaluation 0 is fed as 2**-126, since 0 stands for padding. With next tokens as
-            targets it also multiplies their weights.
+        weight: name of the feature that is the weight of each record, one number of 0 or more. It is yielded in training and
+            evaluation, as `weights` chooses, float32 [B]; in evaluation 0 is fed as 2**-126, since 0 stands for padding. With next
+            tokens as targets it also multiplies their weights.
         images: `Images(...)`: how images are resized, cropped, augmented, scaled, mixed and laid out.
         tokens: `Tokens(...)`: how sequences of tokens are padded, bucketed and turned into inputs and targets.
         parse: `parse(records)` parses records of any kind: it gets a batch of them, string [n], and returns features, or (features,
@@ -126,13 +126,13 @@ def make_input_fn(
             are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
             input_fn share them. For data in an object store, a folder instead keeps records as stored and is filled as they are
             read: each host keeps what it reads in every epoch, and its processes share the folder.
-        weights: place of the weights of evaluation, and of `weight`: "feature" in `features["weights"]`; "sample_weight" yields
-            (features, labels, weights); if tokens have targets, `weights` are the tokens' weights, also in training. For Keras,
-            see `as_keras`.
+        weights: how the weights of evaluation, and of `weight`, are yielded: "feature" as `features["weights"]`; "sample_weight"
+            as the third part of (features, labels, weights); if tokens have targets, `weights` are the tokens' weights, also in
+            training. For Keras, see `as_keras`.
         service: `DataService("grpc://HOST:PORT", workers=8)` has the workers of a tf.data service read, decode and batch the
             records, in the same order. They need the same paths, and `parse` and `transform` without Python functions.
-        reading: `Reading(...)`: how much is read at a time. Of an object store, shards are read whole or in pieces of 64 MiB,
-            and the default of `shuffle` is 512 MiB, and at least 2,048 records if these fit 1 GiB.
+        reading: `Reading(...)`: how much is read at a time. From an object store, shards are read whole or in pieces of 64 MiB,
+            and `shuffle` is by default as many records as fit 512 MiB, and at least 2,048 if these fit 1 GiB.
 
     Returns:
         The input_fn.

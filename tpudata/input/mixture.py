@@ -17,9 +17,9 @@ class Mixture(InputFn):
     It is called like its inputs and keeps their guarantees: the record in each row depends only on the inputs' seeds, the step
     and the size of the global batch, for any number of hosts, and `start_step=k` costs a seek.
 
-    A global batch of B rows has up to 16 pieces, as many as divide B, and each piece comes from one input. After any number
-    of steps each input has given its share of all pieces, to within the number of inputs: an input of small weight is absent
-    from many steps, and over many steps its share is exact. Each input has its own epochs.
+    A global batch of B rows is divided into equal pieces; their number is the largest divisor of B up to 16. Each piece comes
+    from one input. After any number of steps each input has given its share of all pieces, to within the number of inputs: an
+    input of small weight is absent from many steps, and over many steps its share is exact. Each input has its own epochs.
 
     Args:
         inputs: pairs of an input_fn of `make_input_fn(..., training=True)`, or a Mixture, and its weight, a number above 0. The
@@ -27,10 +27,10 @@ class Mixture(InputFn):
             `batch_transform`: map the mixture's dataset instead.
 
     Raises:
-        UsageError: no inputs, items that are not pairs, an input for evaluation or with `num_epochs`, or a weight that is not a
-            number above 0; when called, inputs that differ in names, dtypes or shapes.
+        UsageError: no inputs, items that are not pairs, an input for evaluation, with `num_epochs`, `Images(mix=...)` or a
+            `batch_transform`, or a weight that is not a number above 0; when called, inputs that differ in names, dtypes or shapes.
 
-    Calling it, and iterating its datasets, also raises what the inputs raise.
+    Calling the mixture, and iterating its datasets, also raises what the inputs raise.
     """
 
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:

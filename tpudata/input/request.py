@@ -102,7 +102,12 @@ def list_fields(
     """
     if not is_parsed_by_user:
         return files.choose_fields(feature_options, image_size=image_size, keep_encoded=keep_encoded, tokens=tokens)
-    selection = {"features": files.declared, **feature_options.selection, "size": image_size, **tokens.selection}
+    selection = {
+        "features": files.declared_features,
+        **feature_options.selection,
+        "size": image_size,
+        **tokens.selection,
+    }
     for name, value in selection.items():
         if value:
             raise UsageError(f"{name}={value!r}: parse decides what the features are. Pass one or the other.")

@@ -63,10 +63,11 @@ class RowBlocks:
             )
 
         def slice_rows(first: int, stop: int) -> Array:
+            """Return the rows [first, stop) of the global array: one part, from the block that has it."""
             # A part lies in one block, since a block is a whole number of parts.
-            index, begin = divmod(first, rows_per_block)
-            block_slice = slice(begin, begin + stop - first)
-            return blocks[self.indices.index(index)][(slice(None),) * axis + (block_slice,)]
+            block_index, first_in_block = divmod(first, rows_per_block)
+            block_slice = slice(first_in_block, first_in_block + stop - first)
+            return blocks[self.indices.index(block_index)][(slice(None),) * axis + (block_slice,)]
 
         sharding = NamedSharding(self.mesh, PartitionSpec(*[None] * axis, self.axes or None))
         dtype = jax.dtypes.canonicalize_dtype(blocks[0].dtype)
@@ -107,6 +108,7 @@ class RowBlocks:
 
     @property
     def _divider(self) -> str:
+        """The mesh axes that divide the rows, for messages."""
         return f"the mesh axis {self.axes[0]!r}" if len(self.axes) == 1 else f"the mesh axes {self.axes}"
 
 
@@ -141,15 +143,15 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         )
     num_parts = math.prod(mesh.shape[name] for name in axes)
     by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
-    # An array of one row for each part: the row of a device is its part.
+    # Lay out an array of one row for each part: the row of a device is a slice that begins at the index of its part.
     device_rows = by_rows.addressable_devices_indices_map((num_parts,)).values()
     # Without axes there is one part, and all devices have copies of it.
     process_parts = {row_slice.indices(num_parts)[0] for (row_slice,) in device_rows} if axes else {0}
     # The largest blocks that have parts of this process alone.
     sizes = range(1, len(process_parts) + 1)
-    block_size = max(size for size in sizes if num_parts % size == 0 and _are_whole_blocks(process_parts, size))
-    indices = tuple(sorted({part // block_size for part in process_parts}))
-    return RowBlocks(mesh, axes, num_parts, indices, num_parts // block_size)
+    parts_per_block = max(size for size in sizes if num_parts % size == 0 and _are_whole_blocks(process_parts, size))
+    indices = tuple(sorted({part // parts_per_block for part in process_parts}))
+    return RowBlocks(mesh, axes, num_parts, indices, num_parts // parts_per_block)
 
 
 def _are_whole_blocks(parts: set[int], size: int) -> bool:
@@ -172,18 +174,18 @@ def _find_axis(mesh: Mesh, axis: str | None) -> str:
 
 
 def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
-    """Return the mesh axes that divide the rows by the spec of a NamedSharding; empty if none does.
+    """Return the mesh axes that divide the rows according to the spec of a NamedSharding; empty if none does.
 
     Raises:
         UsageError: the spec also divides other axes, or `axis` is passed.
     """
-    # An empty spec divides nothing, as one of None does.
-    first, *others = tuple(sharding.spec) or (None,)
-    if axis is not None or any(entry is not None for entry in others):
+    # The spec has an entry for each axis of an array, first of all the rows. An empty spec means the same as (None,).
+    rows_entry, *other_entries = tuple(sharding.spec) or (None,)
+    if axis is not None or any(entry is not None for entry in other_entries):
         raise UsageError(
             f"as_jax: the spec of a NamedSharding names the axes of the rows alone (got {sharding.spec} and axis={axis!r}, "
             "expected such as PartitionSpec('data')). Omit the others; reshard the arrays in the program."
         )
-    if first is None:
+    if rows_entry is None:
         return ()
-    return (first,) if isinstance(first, str) else tuple(first)
+    return (rows_entry,) if isinstance(rows_entry, str) else tuple(rows_entry)

@@ -49,17 +49,19 @@ class ServingFeatures:
         dataset: the dataset.
         images: options of images in evaluation.
         tokens: options of tokens.
-        columns: options that select the features to read; None for the features that the layout feeds.
+        feature_options: options that select the features to read; None for the features that the layout feeds.
 
     Raises:
         FeatureError: a feature has no static shape.
         UsageError: an option does not fit the dataset.
     """
 
-    def __init__(self, dataset: Dataset, images: Images, tokens: Tokens, columns: FeatureOptions | None = None) -> None:
+    def __init__(
+        self, dataset: Dataset, images: Images, tokens: Tokens, feature_options: FeatureOptions | None = None
+    ) -> None:
         fields = select_fields(
             dataset.manifest,
-            columns or FeatureOptions(),
+            feature_options or FeatureOptions(),
             image_size=images.size,
             keep_encoded=images.crop is not None,
             sequence_length=tokens.length,
@@ -78,7 +80,7 @@ class ServingFeatures:
         v1 = tf.compat.v1
         examples = v1.placeholder(tf.string, [None], name="examples")
         stored = parse_columns(examples, self._fields.inputs)
-        if self._is_one_image:
+        if self._feeds_one_image:
             encoded, columns = self._build_encoded_images(stored)
         else:
             encoded, columns = None, decode_columns(stored, self._fields.inputs)
@@ -102,7 +104,7 @@ class ServingFeatures:
         return encoded, {name: decode_images(encoded, _make_file_field(field))}
 
     @property
-    def _is_one_image(self) -> bool:
+    def _feeds_one_image(self) -> bool:
         """Whether a model is fed one image that PNG can store, and nothing else."""
         images = self._fields.images
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
@@ -119,15 +121,15 @@ class ServingFeatures:
 
         # map_fn needs the specs of its results: a graph that never runs shows them.
         with tf.Graph().as_default():
-            rows = {name: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]) for name, tensor in columns.items()}
-            signature = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), prepare(rows))
+            row = {name: tf.compat.v1.placeholder(tensor.dtype, tensor.shape[1:]) for name, tensor in columns.items()}
+            signature = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), prepare(row))
         mapped = tf.map_fn(without_autograph(prepare), columns, fn_output_signature=signature)
         features: dict[str, tf.Tensor] = prepare_rows(*mapped)[0]
         return features
 
 
 def _make_file_field(field: Field) -> Field:
-    """Return the field of the same image, stored as a file."""
+    """Return the field of an image as if the image were stored as a file, such as a PNG."""
     feature = Feature(field.feature.name, "bytes", "uint8", field.shape, "image")
     return dataclasses.replace(field, feature=feature)
 

@@ -28,7 +28,7 @@ from tpudata.input.options.tokens import Tokens
 from tpudata.input.request import InputRequest, list_fields
 
 # A stage runs for this share of the time before it is measured, while TensorFlow tunes the number of threads.
-_WARM_UP = 0.2
+_WARM_UP_SHARE = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Stages:
         """Yield the stages, one after the other.
 
         Args:
-            input_fns: by name, made by `make_input_fn` for the split; each does more than the one before it.
+            input_fns: by name, the input_fns that `make_input_fn` made for the split, each with more work than the previous one.
             seconds: duration of the measurement of each stage.
 
         Raises:
@@ -165,8 +165,8 @@ class Stages:
         """Iterate over a dataset repeatedly, and yield the number of records of each element, without padding.
 
         Args:
-            dataset: a dataset of batches, or of numbers of records.
-            num_rows: number of rows of each element, padding included; None if the elements are numbers of records.
+            dataset: a dataset of batches, or of record counts.
+            num_rows: number of rows of each element, padding included; None if the elements are record counts.
 
         Raises:
             TpudataError: a record is damaged or does not match the dataset, or a file cannot be read.
@@ -201,7 +201,7 @@ def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: 
     with contextlib.closing(counts):  # type: ignore[type-var]
         begin = time.perf_counter()
         _take_round(counts, per_round)
-        while time.perf_counter() - begin < _WARM_UP * seconds:
+        while time.perf_counter() - begin < _WARM_UP_SHARE * seconds:
             _take_round(counts, per_round)
         begin, cpu_begin, machine_cpu_begin = time.perf_counter(), time.process_time(), _read_machine_cpu_seconds()
         # At least one round, however short the time is.

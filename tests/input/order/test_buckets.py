@@ -41,7 +41,7 @@ def test_bucket_steps_take_every_record_once_per_epoch(data: st.DataObject) -> N
     assert chosen(steps, start, 60) == taken[start:]
     for step, bucket in enumerate(taken):
         if step == start:
-            assert steps.count_done(step) == done
+            assert steps.count_batches_before(step) == done
         done[bucket] += 1
         epochs = [count * size / of for count, size, of in zip(done, sizes, records, strict=True)]
         batches = [size / of for size, of in zip(sizes, records, strict=True)]
@@ -57,12 +57,12 @@ def test_evaluation_takes_one_bucket_after_another(buckets: list[tuple[int, int]
     want = [number for number, (records, size) in enumerate(buckets) for _ in range(-(-records // size))]
     assert steps.steps == len(want)
     assert chosen(steps, 0, len(want)) == want
-    assert steps.count_done(len(want) + 3) == np.bincount(want).tolist()
+    assert steps.count_batches_before(len(want) + 3) == np.bincount(want).tolist()
 
 
 def test_finds_a_distant_step_without_replay() -> None:
     steps = BucketSteps([1_000_000, 3_000_000], [512, 128], 1)
-    before, after = steps.count_done(10**12), steps.count_done(10**12 + 1)
+    before, after = steps.count_batches_before(10**12), steps.count_batches_before(10**12 + 1)
     assert sum(before) == 10**12
     (bucket,) = chosen(steps, 10**12, 10**12 + 1)
     assert after[bucket] == before[bucket] + 1

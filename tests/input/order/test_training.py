@@ -23,7 +23,7 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
     if isinstance(order, StreamOrder):
 
         def runs(slot: tf.Tensor) -> tf.data.Dataset:
-            return order.list_stream_ranges(slot, block).map(tf.range).rebatch(order.run)
+            return order.list_stream_ranges(slot, block).map(tf.range).rebatch(order.turns_per_run)
 
         # A run of each slot in turn.
         records = tf.data.Dataset.range(slots.start, slots.stop).interleave(runs, cycle_length=len(slots))

@@ -22,17 +22,18 @@ def fill_defaults(fields: Fields, defaults: Mapping[str, npt.ArrayLike]) -> Fiel
     Raises:
         UsageError: a name belongs to no feature that is read, or to a list or an image file; or a value does not fit its feature.
     """
-    stored = {field.feature.name: field for field in fields.all if field.is_stored}
+    stored_fields = {field.feature.name: field for field in fields.all if field.is_stored}
     for name in defaults:
-        field = stored.get(name)
+        field = stored_fields.get(name)
         if field is None:
-            raise UsageError(f"defaults: {name!r} is not read (expected one of {', '.join(stored)}). Omit it.")
+            raise UsageError(f"defaults: {name!r} is not read (expected one of {', '.join(stored_fields)}). Omit it.")
         if field.is_list:
             raise UsageError(f"defaults: {name!r} is a list, which is empty in a record that lacks it. Omit it.")
         if field.feature.is_image_file:
             raise UsageError(f"defaults: {name!r} is an image file, which every record has. Omit it.")
 
     def fill(field: Field) -> Field:
+        """Return a field with its default value; unchanged without one."""
         name = field.feature.name
         if name not in defaults:
             return field
@@ -56,12 +57,18 @@ def _encode_default(field: Field, default: npt.ArrayLike) -> tuple[StoredValue, 
     is_text, is_float = feature.dtype == "string", "float" in feature.dtype
     try:
         array = np.array(default, dtype=object if is_text else None)
-    except ValueError:  # Lists of unequal lengths, which no feature takes.
+    except ValueError:
+        # Lists of unequal lengths, which no feature takes: None has no valid type either.
         array = np.array(None)
     if is_text:
-        expected, has_type = "str or bytes", all(isinstance(element, str | bytes) for element in array.ravel())
+        expected = "str or bytes"
+        has_type = all(isinstance(element, str | bytes) for element in array.ravel())
+    elif is_float:
+        expected = "numbers"
+        has_type = array.dtype.kind in "iuf"
     else:
-        expected, has_type = "numbers" if is_float else "integers", array.dtype.kind in ("iuf" if is_float else "iu")
+        expected = "integers"
+        has_type = array.dtype.kind in "iu"
     if not has_type or array.shape not in ((), shape):
         allowed = "one of" if not shape else f"one, or an array of shape {shape}, of"
         raise UsageError(
@@ -77,6 +84,7 @@ def _encode_default(field: Field, default: npt.ArrayLike) -> tuple[StoredValue, 
             raise UsageError(
                 f"defaults: the value of {feature.name!r} is out of range (got {default!r}, expected {limits.min} to {limits.max})."
             )
+    # A feature of raw bytes stores the whole array as one bytes value.
     if feature.is_one_value:
         return (array.astype(np.dtype(feature.dtype).newbyteorder("<")).tobytes(),)
     return tuple(array.ravel().tolist())

@@ -44,7 +44,7 @@ class Field:
         is_encoded: whether an image, a label map or a list of masks remains encoded, so that a crop can decode only its window; its
             shape is () or, of masks, (entries,).
         is_whole: whether the value is the whole record, as bytes.
-        pads: whether it is a sequence of tokens of any length, which `PADDING` fills up to shape; int32 once decoded.
+        is_padded_sequence: whether it is a sequence of tokens of any length, which `PADDING` fills up to shape; int32 once decoded.
         cuts: whether values longer than shape are truncated instead of rejected.
         padding: padding of a list that `pad` fills up to shape; None for anything else.
         counted_key: key of `pad` that matches the lists whose entries the field counts; None for stored features.
@@ -59,7 +59,7 @@ class Field:
     shape: tuple[int, ...]
     is_encoded: bool = False
     is_whole: bool = False
-    pads: bool = False
+    is_padded_sequence: bool = False
     cuts: bool = False
     padding: Padding | None = None
     counted_key: str | None = None
@@ -75,7 +75,7 @@ class Field:
     @property
     def is_list(self) -> bool:
         """Whether the value is made of lists of any length."""
-        return self.pads or self.padding is not None or self.counted_key is not None or self.is_multi_hot
+        return self.is_padded_sequence or self.padding is not None or self.counted_key is not None or self.is_multi_hot
 
     @property
     def decodes_masks(self) -> bool:
@@ -93,7 +93,7 @@ class Field:
             return "uint8"
         # A TPU takes no int64, and label maps of uint16 are decoded to int32, see `decode_label_maps`.
         is_narrowed = self.feature.dtype == "int64" or (self.feature.is_label_map and self.feature.dtype == "uint16")
-        return "int32" if is_narrowed or self.pads else self.feature.dtype
+        return "int32" if is_narrowed or self.is_padded_sequence else self.feature.dtype
 
     @property
     def bytes(self) -> int | None:
@@ -149,8 +149,9 @@ class Fields:
         return next(candidate for candidate in self.inputs if candidate.counted_key == key)
 
     def estimate_record_bytes(self, split: Split) -> int:
-        """Estimate the memory of one decoded record of a split, in bytes, at least 1."""
+        """Estimate the memory of one decoded record of a split, in bytes, at least 1; too low for strings in compressed shards."""
         sizes = [field.bytes for field in self.all]
-        # The sizes of strings are unknown; on average, the strings of a record have at most the bytes of a stored record.
+        # The sizes of strings are unknown. On average, the strings of a record have at most the bytes of a stored record, unless
+        # shards are compressed.
         string_bytes = math.ceil(split.bytes / split.records) if None in sizes else 0
         return max(1, sum(size for size in sizes if size is not None) + string_bytes)

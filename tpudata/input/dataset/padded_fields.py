@@ -72,7 +72,7 @@ def make_default_fields(
         maxima: largest number of entries of each feature in a record, if known; lists of unknown length are ignored.
     """
     # The key that a caller would pass in `pad`: a pattern for all columns of an object table, otherwise the name.
-    keys = {
+    keys_by_column = {
         column.name: f"{table.prefix}/*" if table.prefix else column.name
         for table in object_tables(features)
         for column in table.columns
@@ -80,7 +80,7 @@ def make_default_fields(
     columns_by_key: dict[str, list[Feature]] = {}
     for feature in chosen:
         if feature.name in maxima:
-            columns_by_key.setdefault(keys.get(feature.name, feature.name), []).append(feature)
+            columns_by_key.setdefault(keys_by_column.get(feature.name, feature.name), []).append(feature)
     fields = [
         _make_field(feature, key, Pad(), _compute_length(columns, key, maxima))
         for key, columns in columns_by_key.items()
@@ -127,7 +127,8 @@ def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
                 f"pad: {key!r} has the shape {feature.shape} (expected None as the first size alone). Omit it."
             )
         return named
-    lists, is_pattern = [feature for feature in features if feature.is_list], _ANY_CHARACTERS in key
+    lists = [feature for feature in features if feature.is_list]
+    is_pattern = _ANY_CHARACTERS in key
     matches = [feature for feature in lists if is_pattern and fnmatch.fnmatchcase(feature.name, key)]
     if not matches:
         names = [feature.name for feature in lists]
@@ -164,8 +165,9 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
         return value
     is_float = "float" in feature.dtype
     # A TPU takes no int64.
-    limits = np.finfo(feature.dtype) if is_float else np.iinfo("int32" if feature.dtype == "int64" else feature.dtype)
-    fits = _rounds_to_finite(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
+    fed_dtype = "int32" if feature.dtype == "int64" else feature.dtype
+    limits = np.finfo(fed_dtype) if is_float else np.iinfo(fed_dtype)
+    fits = _fits_float(feature.dtype, value) if is_float else bool(limits.min <= value <= limits.max)
     if not fits:
         raise UsageError(
             f"pad: the value {value} of {key!r} does not fit {feature.name!r} (expected {limits.min} to {limits.max})."
@@ -173,8 +175,9 @@ def _pick_padding_value(feature: Feature, key: str, options: Pad) -> StoredValue
     return float(value) if is_float else value
 
 
-def _rounds_to_finite(dtype: str, value: int | float) -> bool:
-    """Return whether a float type rounds a padding value to a finite number; True for infinity and NaN, which it holds."""
+def _fits_float(dtype: str, value: int | float) -> bool:
+    """Return whether a float dtype can hold a padding value: it rounds to a finite number, or is infinity or NaN."""
+    # `is_number` is False for infinity and NaN, and for integers too large for any float.
     if not is_number(value):
         return isinstance(value, float)
     with np.errstate(over="ignore"):
@@ -182,7 +185,7 @@ def _rounds_to_finite(dtype: str, value: int | float) -> bool:
 
 
 def _has_type(feature: Feature, value: int | float | str | bytes) -> bool:
-    """Return whether a padding value has the type of a feature."""
+    """Return whether a padding value has the type of a feature; an integer also fits floats."""
     if isinstance(value, str | bytes):
         return feature.dtype == "string"
     return "float" in feature.dtype or ("int" in feature.dtype and isinstance(value, int))

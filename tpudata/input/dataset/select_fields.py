@@ -60,33 +60,35 @@ def select_fields(
     label = _find_named(manifest, "label", feature_options.label) or label_feature(manifest, label_name)
     weight = _find_named(manifest, "weight", feature_options.weight)
     padded = pad_fields(manifest.features, feature_options.pads, manifest.maxima)
-    lists = {field.feature.name: field for field in padded if field.is_stored}
+    # The fields of padded lists, by the name of the feature.
+    list_fields = {field.feature.name: field for field in padded if field.is_stored}
     chosen = _choose_features(manifest, feature_options, label, weight)
     # The padded lists that the layout does not feed follow the features that it feeds.
-    chosen += [f for f in manifest.features if f.name in lists and f not in chosen and f is not label]
-    _check_sizes(chosen, lists, image_size, sequence_length, buckets)
-    sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in lists}
+    chosen += [f for f in manifest.features if f.name in list_fields and f not in chosen and f is not label]
+    _check_sizes(chosen, list_fields.keys(), image_size, sequence_length, buckets)
+    sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in list_fields}
     lengths = _pick_lengths(sequences, sequence_length)
     # Lists that neither `pad` nor `sequence_length` pads; sequences of tokens only if their names are requested.
     unpadded_lists = [
         feature
         for feature in chosen
         if feature.is_list
-        and feature.name not in lists
+        and feature.name not in list_fields
         and short_name(feature) not in lengths
         and (not is_sequence(feature) or feature.name in feature_options.extra_features)
     ]
     default_fields = make_default_fields(unpadded_lists, manifest.features, manifest.maxima)
     padded += default_fields
-    lists |= {field.feature.name: field for field in default_fields if field.is_stored}
+    list_fields |= {field.feature.name: field for field in default_fields if field.is_stored}
 
     def make_field(feature: Feature) -> Field:
-        if feature.name in lists:
-            return lists[feature.name]
+        """Return the field of a feature: a padded list, a padded sequence, or one of static shape."""
+        if feature.name in list_fields:
+            return list_fields[feature.name]
         # Extra features keep their full names: `image/filename` is clearer than `filename`.
         name = feature.name if feature.name in feature_options.extra_features else short_name(feature)
         if short_name(feature) in lengths:
-            return Field(feature, name, (lengths[short_name(feature)],), pads=True, cuts=truncate)
+            return Field(feature, name, (lengths[short_name(feature)],), is_padded_sequence=True, cuts=truncate)
         return _make_field(feature, name, image_size, keep_encoded=keep_encoded, hint=hint)
 
     # The numbers of entries of padded lists, which no record stores, come last.
@@ -99,7 +101,7 @@ def select_fields(
         )
     label_field = None
     if label is not None:
-        label_field = _make_label_field(_add_class_count_and_offset(label, manifest), lists.get(label.name), hint)
+        label_field = _make_label_field(_add_class_count_and_offset(label, manifest), list_fields.get(label.name), hint)
     weight_field = None if weight is None else _make_weight_field(weight, label)
     return fill_defaults(Fields(inputs, label_field, weight_field), feature_options.defaults or {})
 
@@ -125,10 +127,10 @@ def _choose_features(
         FeatureError: the dataset has no feature to feed, or lacks a feature that an option names.
         UsageError: an extra feature is read anyway.
     """
-    fed = FED_BY_LAYOUT.get(manifest.layout)
+    layout_names = FED_BY_LAYOUT.get(manifest.layout)
     chosen = [feature for feature in fed_features(manifest, label) if feature is not weight]
-    # `fed` is None without a layout of ours: then all features but label and weight are fed.
-    if not chosen and label is not None and fed is None:
+    # `layout_names` is None without a layout of ours: then all features but label and weight are fed.
+    if not chosen and label is not None and layout_names is None:
         fix = "Pass records with one more feature."
         if weight is not None:
             fix = "Omit weight=, or pass records with one more feature."
@@ -138,7 +140,7 @@ def _choose_features(
         )
     if not chosen:
         raise FeatureError(
-            f"Layout {manifest.layout!r} feeds {', '.join(fed or ('any feature but the label',))}, and the dataset has"
+            f"Layout {manifest.layout!r} feeds {', '.join(layout_names or ('any feature but the label',))}, and the dataset has"
             f" {', '.join(f.name for f in manifest.features) or 'no features'}. Convert it again with another layout."
         )
     if feature_options.features is not None:
@@ -160,7 +162,7 @@ def _choose_features(
 
 def _check_sizes(
     chosen: Sequence[Feature],
-    lists: Collection[str],
+    padded_names: Collection[str],
     image_size: tuple[int, int] | None,
     sequence_length: int | Mapping[str, int] | None,
     buckets: Sequence[int] | None,
@@ -169,7 +171,7 @@ def _check_sizes(
 
     Args:
         chosen: the features that are read, without the label.
-        lists: names of the features that `pad` pads.
+        padded_names: names of the features that `pad` pads.
         image_size: (height, width) to resize images to; None to keep their size.
         sequence_length: length to pad sequences to, or the length of each by name; None without padding.
         buckets: the bucket lengths, for the message; None without buckets.
@@ -179,7 +181,7 @@ def _check_sizes(
     """
     if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _has_label_maps_alone(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
-    if sequence_length is not None and not any(is_sequence(f) and f.name not in lists for f in chosen):
+    if sequence_length is not None and not any(is_sequence(f) and f.name not in padded_names for f in chosen):
         option = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
             f"{option}: it is for sequences of tokens whose length varies, and the features"
@@ -234,6 +236,7 @@ def _resolve_masks(inputs: Sequence[Field], *, keep_encoded: bool) -> tuple[Fiel
         return tuple(inputs)
 
     def resolve_mask(field: Field) -> Field:
+        """Return a padded list of masks with the shape of its decoded masks; other fields unchanged."""
         if field.padding is None or not is_mask(field.feature):
             return field
         shape = field.shape if keep_encoded else (*field.shape, *image.shape[:2])

@@ -16,7 +16,7 @@ _SHRINKS = (1, 2, 4, 8)
 
 
 class CropWindow(NamedTuple):
-    """Window of a crop in its image, by which the image's label maps and masks are also cropped.
+    """Window of a crop in its image, with which the image's label maps and masks are also cropped.
 
     Attributes:
         shape: int32 [3], height, width and channels of the whole image.
@@ -102,7 +102,7 @@ def crop_image(
 def crop_map(
     values: tf.Tensor, name: str, window: CropWindow, options: TrainCrop | CentreCrop, kind: str = "label map"
 ) -> tf.Tensor:
-    """Crop a label map or a mask by its image's window.
+    """Crop a label map or a mask with its image's window.
 
     Args:
         values: integers [height, width, 1]: a map as large as the image. A map of another size fails at run time with
@@ -133,6 +133,7 @@ def _decode_box(encoded: tf.Tensor, channels: int, box: tf.Tensor, options: Trai
     """
 
     def decode_at(shrink: int) -> tf.Tensor:
+        """Decode the window at 1 / shrink of its size."""
         # The window in the shrunk image: y and x to the nearest pixel, height and width rounded down. The shrunk image's size is
         # rounded up, so the window lies inside.
         half_shrink = tf.constant([shrink // 2, shrink // 2, 0, 0])

@@ -42,9 +42,11 @@ class FixedExamples:
 
     def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
         """Parse a batch by slicing; a batch with a record of another layout is parsed by `parse_batch`."""
-        matrix, narrow, is_fixed = self._split_bytes(serialized)
+        matrix, narrow_bytes, is_fixed = self._split_bytes(serialized)
         columns: dict[str, tf.Tensor] = tf.cond(
-            is_fixed, lambda: self._decode_columns(matrix, narrow), lambda: parse_batch(serialized, self.fields, hint)
+            is_fixed,
+            lambda: self._decode_columns(matrix, narrow_bytes),
+            lambda: parse_batch(serialized, self.fields, hint),
         )
         return {
             field.feature.name: tf.ensure_shape(columns[field.feature.name], (None, *field.shape))
@@ -72,7 +74,7 @@ class FixedExamples:
         """
         size = len(self.template)
         matrix = tf.ensure_shape(tf.io.decode_raw(serialized, tf.uint8, fixed_length=size), [None, size])
-        narrow = tf.concat([matrix[:, begin:end] for begin, end in self._narrow_ranges], 1)
+        narrow_bytes = tf.concat([matrix[:, begin:end] for begin, end in self._narrow_ranges], 1)
         # Compare all narrow bytes in one call: a few operations per feature take as long as reading the records. Values are not
         # compared, except for the flags of the varints that are read, so that these have the template's lengths.
         compared_bits = np.full(size, 0xFF, np.uint8)
@@ -85,36 +87,38 @@ class FixedExamples:
         mask = np.concatenate([compared_bits[begin:end] for begin, end in self._narrow_ranges])
         template = np.frombuffer(self.template, np.uint8)
         expected = mask & np.concatenate([template[begin:end] for begin, end in self._narrow_ranges])
-        is_same = tf.reduce_all(tf.equal(tf.bitwise.bitwise_and(narrow, mask), expected))
-        return matrix, narrow, tf.logical_and(is_same, tf.reduce_all(tf.equal(tf.strings.length(serialized), size)))
+        is_same = tf.reduce_all(tf.equal(tf.bitwise.bitwise_and(narrow_bytes, mask), expected))
+        has_size = tf.reduce_all(tf.equal(tf.strings.length(serialized), size))
+        return matrix, narrow_bytes, tf.logical_and(is_same, has_size)
 
-    def _decode_columns(self, matrix: tf.Tensor, narrow: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _decode_columns(self, matrix: tf.Tensor, narrow_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return columns [n, *field.shape] by feature name from records with the template's layout; int64 as int32.
 
         Args:
             matrix: all bytes of the records, uint8 [n, size].
-            narrow: their bytes in `_narrow_ranges`, uint8 [n, count].
+            narrow_bytes: their bytes in `_narrow_ranges`, uint8 [n, count].
         """
         return {
-            field.feature.name: self._decode_varints(narrow, field)
+            field.feature.name: self._decode_varints(narrow_bytes, field)
             if field.feature.kind == "int64"
             else self._decode_wide_column(matrix, field)
             for field in self.fields
         }
 
-    def _decode_varints(self, narrow: tf.Tensor, field: Field) -> tf.Tensor:
+    def _decode_varints(self, narrow_bytes: tf.Tensor, field: Field) -> tf.Tensor:
         """Return whole numbers, int32 [n], from their varints: digits of 7 bits, the lowest first, one a byte.
 
         Args:
-            narrow: the bytes in `_narrow_ranges` of each record, uint8 [n, count].
+            narrow_bytes: the bytes in `_narrow_ranges` of each record, uint8 [n, count].
             field: field of the numbers.
         """
         position = self.positions[field.feature.name]
-        ranges_before = [bounds for bounds in self._narrow_ranges if bounds[0] < position.begin]
-        # The first byte of the feature's varint, counted among the narrow bytes.
-        narrow_begin = sum(min(end, position.begin) - begin for begin, end in ranges_before)
+        # The first byte of the feature's varint, counted among the narrow bytes: the number of narrow bytes before it.
+        narrow_begin = sum(
+            min(end, position.begin) - begin for begin, end in self._narrow_ranges if begin < position.begin
+        )
         size = position.end - position.begin
-        digits = tf.bitwise.bitwise_and(narrow[:, narrow_begin : narrow_begin + size], np.uint8(_VARINT_BITS))
+        digits = tf.bitwise.bitwise_and(narrow_bytes[:, narrow_begin : narrow_begin + size], np.uint8(_VARINT_BITS))
         # Four digits of 7 bits always fit int32.
         dtype = tf.int32 if size <= 4 else tf.int64
         shifts = tf.range(0, 7 * size, 7, dtype=dtype)
@@ -145,7 +149,8 @@ def _can_be_sliced(field: Field, positions: dict[str, ValuePosition]) -> bool:
         field: field that is read of each Example.
         positions: positions of values in the layout, by feature name.
     """
-    feature, position = field.feature, positions.get(field.feature.name)
+    feature = field.feature
+    position = positions.get(feature.name)
     if position is None or position.kind != feature.kind or field.bytes is None or field.is_list or field.is_encoded:
         return False
     size, count = position.end - position.begin, math.prod(field.shape)

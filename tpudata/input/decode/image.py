@@ -38,7 +38,7 @@ def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
 
 
 def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
-    """Return one image, decoded, and resized unless the manifest says that all have the size of the field."""
+    """Return one image, decoded, and resized unless the manifest gives all images the size of the field."""
     height, width, channels = field.shape
     if field.feature.shape == field.shape:
         image = _decode_whole(encoded, channels)
@@ -46,7 +46,7 @@ def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
         image = _decode_shrunk(encoded, height, width, channels)
         image = tf.image.resize(image, (height, width), method="bilinear", antialias=True)
         image = tf.saturate_cast(tf.round(image), tf.uint8)
-    # If the manifest promises one size, a record of another size is an error here, not a batch of the wrong shape.
+    # If the manifest gives all images one size, a record of another size is an error here, not a batch of the wrong shape.
     return tf.ensure_shape(image, field.shape)
 
 
@@ -60,6 +60,7 @@ def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -
         return _decode_whole(encoded, channels)
 
     def count_usable_shrinks() -> tf.Tensor:
+        """Return the number of `_SHRINKS` that leave enough pixels, int32 scalar."""
         size = tf.image.extract_jpeg_shape(encoded)[:2]
         min_sizes = [[_OVERSAMPLED * height * shrink, _OVERSAMPLED * width * shrink] for shrink in _SHRINKS]
         return tf.reduce_sum(tf.cast(tf.reduce_all(size >= tf.constant(min_sizes), axis=1), tf.int32))
@@ -69,8 +70,10 @@ def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -
 
     # Shrinks ascend, so the last usable one is the largest; branch 0 does not shrink.
     num_usable = tf.cond(tf.io.is_jpeg(encoded), count_usable_shrinks, lambda: tf.constant(0))
-    whole = [lambda: tf.ensure_shape(_decode_whole(encoded, channels), (None, None, channels))]
-    return tf.switch_case(num_usable, whole + [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS])
+    unshrunk_branch = [lambda: tf.ensure_shape(_decode_whole(encoded, channels), (None, None, channels))]
+    return tf.switch_case(
+        num_usable, unshrunk_branch + [lambda shrink=shrink: decode_at(shrink) for shrink in _SHRINKS]
+    )
 
 
 def cast_image(image: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

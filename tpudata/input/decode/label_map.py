@@ -65,7 +65,7 @@ def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...])
 def _ensure_grey_png(encoded: tf.Tensor, feature: Feature) -> tf.Tensor:
     """Return stored maps, string [n] or scalar, unchanged; fail at run time unless all are grey PNGs of the feature's bits."""
     bits = MAP_BITS[feature.dtype]
-    # `expected_bytes` has by position in the file the signature, the name of the header, the bits and the colour type.
+    # By position in the file: the signature, the name of the header, the bits and the colour type.
     expected_bytes = dict(enumerate(PNG_SIGNATURE))
     expected_bytes |= dict(enumerate(HEADER_NAME, HEADER_NAME_OFFSET)) | {DEPTH_OFFSET: bits, DEPTH_OFFSET + 1: GREY}
     header = tf.io.decode_raw(encoded, tf.uint8, fixed_length=HEADER_END)

@@ -28,6 +28,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
     is_resized = field.masks_of.shape[:2] != tuple(size)
 
     def decode_mask(png: tf.Tensor) -> tf.Tensor:
+        """Return one mask, uint8 [height, width]."""
         mask = _decode(png)
         if is_resized:
             mask = resize_map(mask, tuple(size))

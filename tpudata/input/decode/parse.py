@@ -130,7 +130,7 @@ def measure_sequences(serialized: tf.Tensor, fields: Sequence[Field]) -> tf.Tens
 
 
 def _make_spec(field: Field) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
-    """Return the spec by which `tf.io.parse_example` reads a field."""
+    """Return the spec with which `tf.io.parse_example` reads a field."""
     feature = field.feature
     if field.is_list:
         return make_list_spec(feature)
@@ -148,16 +148,17 @@ def _decode(stored: tf.Tensor | tf.RaggedTensor, field: Field, hint: str) -> tf.
         return decode_label_maps(stored, field)
     if field.is_multi_hot:
         return encode_multi_hot(stored, field)
-    if field.pads:
-        return _pad(stored, field)
+    if field.is_padded_sequence:
+        return _pad_sequences(stored, field)
     if field.feature.encoding == "raw":
         stored = _decode_raw(stored, field, hint)
     return cast_to_int32(field.feature.name, stored)
 
 
-def _pad(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
+def _pad_sequences(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:
     """Return sequences of any length as int32 [n, length], filled up with `PADDING`; longer ones are cut or fail at run time."""
-    length, rows = field.shape[0], make_ragged(stored, field.feature)
+    length = field.shape[0]
+    rows = make_ragged(stored, field.feature)
     values = rows.values
     if not field.cuts:
         message = (

@@ -46,7 +46,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
     offset, end = dataset.index(shard).offsets[:2].tolist()
     frame = storage_for(path).read_range(path, offset, end - offset)
     record, footer = frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:]
-    # The file was cut after the scan, or the record is damaged: the reader reports it. A shorter frame may have no footer.
+    # The file was truncated after the scan, or the record is damaged: the reader reports it. A shorter frame may have no footer.
     if len(frame) < max(end - offset, FRAME_BYTES) or not matches_checksum(record, footer):
         return
     try:
@@ -62,7 +62,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
         misfit = _describe_misfit(example, field)
         if misfit is not None:
             raise FeatureError(
-                f"{path} at byte {offset}: feature {field.feature.name!r} {misfit}. {_describe(example)}. {hint}"
+                f"{path} at byte {offset}: feature {field.feature.name!r} {misfit}. {_describe_features(example)}. {hint}"
             )
 
 
@@ -88,7 +88,8 @@ def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
 
 def _describe_misfit(example: dict[str, Value], field: Field) -> str | None:
     """Return what is wrong with a record's values of a field, in words that follow the feature's name; None if they fit."""
-    feature, values = field.feature, example.get(field.feature.name)
+    feature = field.feature
+    values = example.get(feature.name)
     if not values:
         # A list may be empty or missing, and a default takes the place of missing values.
         if field.is_list or field.default is not None:
@@ -122,7 +123,7 @@ def _find_kind(values: Value) -> str:
     return {bytes: "bytes", int: "int64", float: "float"}[type(values[0])]
 
 
-def _describe(example: dict[str, Value]) -> str:
+def _describe_features(example: dict[str, Value]) -> str:
     """Return the features of a record in words, the first 20 by name."""
     names = sorted(example)
     features = [f"{name} ({_describe_values(example[name])})" for name in names[:_MAX_NAMES]]

@@ -200,6 +200,7 @@ def _take_part(
     stored = tf.strings.substr(records, offset, part_dtype.itemsize)
     base = part_dtype.base
     # TensorFlow's dtypes have no byte order: decode_raw takes it as an argument.
-    native_dtype, is_little_endian = tf.as_dtype(base.newbyteorder("=")), base == base.newbyteorder("<")
+    native_dtype = tf.as_dtype(base.newbyteorder("="))
+    is_little_endian = base == base.newbyteorder("<")
     values = tf.io.decode_raw(stored, native_dtype, little_endian=is_little_endian)
     return tf.cast(tf.reshape(values, (-1, *shape)), tf.as_dtype(feature.dtype))

@@ -55,7 +55,7 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
 
 
 def _open_folder(folder: str) -> Dataset:
-    """Open the dataset in a folder; if the path names files instead, the DatasetError says how to read files."""
+    """Open the dataset in a folder; if the path names files instead, the DatasetError explains how to read them."""
     try:
         return open_dataset(folder)
     except DatasetError:

@@ -54,7 +54,7 @@ def open_files(files: RecordFiles) -> SplitFiles:
 
     Raises:
         DatasetError: a file does not exist or is a folder, or there are no records.
-        CorruptionError: a file is cut, damaged or compressed; the message names file and offset.
+        CorruptionError: a file is truncated, damaged or compressed; the message names file and offset.
         UsageError: a file is listed twice.
         StorageError: a file cannot be read.
     """
@@ -73,12 +73,13 @@ def open_files(files: RecordFiles) -> SplitFiles:
         name = shard_name(SPLIT, shard_index, len(nonempty))
         shards.append(Shard(name, records=len(offsets) - 1, bytes=file.size, crc32c=_UNKNOWN_CHECKSUM))
         paths[name], indexes[name] = file.path, _make_index(offsets, file.size)
-    num_records, size = sum(shard.records for shard in shards), sum(shard.bytes for shard in shards)
+    num_records = sum(shard.records for shard in shards)
+    num_bytes = sum(shard.bytes for shard in shards)
     manifest = Manifest(
         layout="",
         splits={SPLIT: Split(tuple(shards))},
         features=tuple(files.features),
-        source=Source(str(files.files), num_records, size, ""),
+        source=Source(str(files.files), num_records, num_bytes, ""),
         created_by=__version__,
     )
     return reader_class(PlainDataset(str(files.files), manifest, paths, indexes), SPLIT, files)

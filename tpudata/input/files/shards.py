@@ -73,7 +73,8 @@ class Shards(SplitFiles):
         for shard in self.shards:
             runs = self.dataset.kept_runs(shard)
             if len(runs):
-                first_record, path = int(runs[0, 0]), self.dataset.shard_path(shard)
+                first_record = int(runs[0, 0])
+                path = self.dataset.shard_path(shard)
                 try:
                     offset, record = next(read_indexed(path, self.dataset.index(shard), first_record, first_record + 1))
                 except CorruptionError:
@@ -98,8 +99,10 @@ class CompressedShards(Shards):
         """Return the offsets of the first `count` records in a run's unpacked blocks, and their end: int64 [count + 1]."""
         paths, sizes = self._index_files
         # Read only these offsets from the index: to TensorFlow they are one record between a header and a footer.
-        path, size = tf.gather(tf.constant(paths), run.file), tf.gather(tf.constant(sizes, tf.int64), run.file)
-        read_bytes, header_bytes = OFFSET_BYTES * (count + 1), HEAD_BYTES + OFFSET_BYTES * run.first_record
+        path = tf.gather(tf.constant(paths), run.file_index)
+        size = tf.gather(tf.constant(sizes, tf.int64), run.file_index)
+        read_bytes = OFFSET_BYTES * (count + 1)
+        header_bytes = HEAD_BYTES + OFFSET_BYTES * run.first_record
         footer_bytes = size - header_bytes - read_bytes
         stored = tf.data.FixedLengthRecordDataset(path, read_bytes, header_bytes, footer_bytes).get_single_element()
         offsets = tf.io.decode_raw(stored, tf.int64)
@@ -146,8 +149,9 @@ def _pick_buffer_bytes(run: Run) -> tf.Tensor:
     # A run at the start of a file is one read. Before any other run, TensorFlow reads the byte before it. Equal reads of at most
     # _REMOTE_BYTES follow: the last of them ends with the run, so that no block after the run is fetched.
     num_reads = (run.size + _REMOTE_BYTES - 1) // _REMOTE_BYTES
-    single_read = run.compute_buffer_bytes(run.file_bytes - run.size)
-    return tf.where(tf.equal(run.offset, 0), single_read, (run.size + num_reads - 1) // num_reads)
+    bytes_of_one_read = run.compute_buffer_bytes(run.file_bytes - run.size)
+    bytes_of_equal_reads = (run.size + num_reads - 1) // num_reads
+    return tf.where(tf.equal(run.offset, 0), bytes_of_one_read, bytes_of_equal_reads)
 
 
 def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
@@ -164,6 +168,6 @@ def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     unpacked = ensure(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
     begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
     lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))
-    stored = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
-    unpacked = ensure(unpacked, tf.reduce_all(tf.equal(stored, sizes[:, tf.newaxis])), OTHER_RECORDS)
+    stored_sizes = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
+    unpacked = ensure(unpacked, tf.reduce_all(tf.equal(stored_sizes, sizes[:, tf.newaxis])), OTHER_RECORDS)
     return tf.strings.substr(unpacked, begins + HEADER_BYTES, sizes)

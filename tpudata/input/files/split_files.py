@@ -35,7 +35,7 @@ class Run:
 
     Attributes:
         path: path of the file, string scalar.
-        file: index of the file in its split, int64 scalar.
+        file_index: index of the file in its split, int64 scalar.
         file_bytes: size of the file, int64 scalar.
         offset: byte at which reading begins, int64 scalar.
         size: bytes to read, int64 scalar.
@@ -46,7 +46,7 @@ class Run:
     """
 
     path: tf.Tensor
-    file: tf.Tensor
+    file_index: tf.Tensor
     file_bytes: tf.Tensor
     offset: tf.Tensor
     size: tf.Tensor
@@ -93,7 +93,8 @@ class SplitFiles(abc.ABC):
         split: name of the split.
         description: the description.
         hint: fix for features that cannot be fed.
-        frame_bytes: bytes that each record takes in a file in addition to its data; None if its place does not show its size.
+        frame_bytes: bytes that each record takes in a file in addition to its data; None if sizes of records are not compared
+            with their offsets.
     """
 
     hint = PARSE
@@ -111,7 +112,7 @@ class SplitFiles(abc.ABC):
         Each kind of files without a manifest overrides it.
 
         Raises:
-            CorruptionError: the file is cut, damaged or compressed.
+            CorruptionError: the file is truncated, damaged or compressed.
         """
         raise NotImplementedError
 
@@ -138,7 +139,7 @@ class SplitFiles(abc.ABC):
         return name_of_files([self.dataset.shard_path(shard) for shard in self.shards])
 
     @property
-    def declared(self) -> Sequence[Feature]:
+    def declared_features(self) -> Sequence[Feature]:
         """Features that the user has declared for the files."""
         return ()
 
@@ -178,7 +179,7 @@ class SplitFiles(abc.ABC):
         )
 
     def check_cache(self, cache: bool | str | os.PathLike[str]) -> None:
-        """Check that decoded records may be kept where the option `cache` says.
+        """Check that decoded records may be kept in memory or in a folder, as the option `cache` chooses.
 
         Raises:
             UsageError: `cache` is a folder, and the files have no manifest.

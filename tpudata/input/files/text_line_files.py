@@ -86,7 +86,7 @@ class TextLines(SplitFiles):
 
 
 def find_line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTES) -> Offsets:
-    """Return the begins of a text file's lines after the skipped ones, and the end of the last one: int64 [lines + 1].
+    """Return where a text file's lines begin, without the skipped ones, and where the last one ends: int64 [lines + 1].
 
     Raises:
         CorruptionError: the file is compressed, or shorter than it was when it was listed.
@@ -94,14 +94,14 @@ def find_line_offsets(file: Entry, skip_lines: int, read_bytes: int = _READ_BYTE
     begins = [np.zeros(1, np.int64)]
     offset = 0
     while offset < file.size:
-        chunk = storage_for(file.path).read_range(file.path, offset, min(read_bytes, file.size - offset))
-        if not chunk:
+        buffer = storage_for(file.path).read_range(file.path, offset, min(read_bytes, file.size - offset))
+        if not buffer:
             raise CorruptionError(file.path, offset, f"the file ends here, and had {file.size} bytes before")
-        if offset == 0 and chunk.startswith(GZIP_MAGIC):
+        if offset == 0 and buffer.startswith(GZIP_MAGIC):
             raise CorruptionError(file.path, 0, "the file is compressed, and has no lines. Unpack it with gunzip.")
         # A line begins after each line break.
-        begins.append(offset + 1 + np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n")))
-        offset += len(chunk)
+        begins.append(offset + 1 + np.flatnonzero(np.frombuffer(buffer, np.uint8) == ord("\n")))
+        offset += len(buffer)
     offsets = np.concatenate(begins)
     # If the last line has a line break, the last begin is already the end of the file.
     if offsets[-1] < file.size:

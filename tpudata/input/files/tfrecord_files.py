@@ -64,7 +64,7 @@ class DescribedTFRecords(Shards):
         return frame_offsets(file)
 
     @property
-    def declared(self) -> Sequence[Feature]:
+    def declared_features(self) -> Sequence[Feature]:
         """Features of the description."""
         return self.description.features
 
@@ -73,7 +73,7 @@ class DescribedTFRecords(Shards):
 
         See `SplitFiles.choose_fields`; also a UsageError if the description has no features.
         """
-        if not self.declared:
+        if not self.declared_features:
             raise UsageError(
                 "TFRecordFiles: the features of the records are unknown. Pass features=[tpudata.format.Feature(...), ...] with"
                 " it, or parse= to make_input_fn."

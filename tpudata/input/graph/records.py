@@ -97,11 +97,11 @@ class Records:
             return EvaluationOrder(self.plan.chunks, batch_size)
         if not self._options.shuffles:
             return SequentialOrder(self.plan.chunks, batch_size)
-        window, seed = self.window.num_records, operator.index(self._options.seed)
+        window_records, seed = self.window.num_records, operator.index(self._options.seed)
         if self.window.has_all:
             # Records in memory need no chunks: each is permuted alone.
-            return TrainingOrder.make(Chunks.cut([self.count], length=1), batch_size, window, seed)
-        return self.plan.make_shuffled_order(batch_size, window, seed)
+            return TrainingOrder.make(Chunks.cut([self.count], length=1), batch_size, window_records, seed)
+        return self.plan.make_shuffled_order(batch_size, window_records, seed)
 
     def batches(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the host's rows from a step on: a dataset of (columns, extras) of `rows.batch_size` rows.

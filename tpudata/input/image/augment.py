@@ -189,11 +189,12 @@ def augment_image(
     # Draws of a layer: the operation, its sign, and the y and x of its centre.
     draws = tf.random.stateless_uniform([options.layers, 4], seed)
     for layer in range(options.layers):
-        operation, sign, centre = draws[layer, 0], tf.where(draws[layer, 1] < 0.5, 1.0, -1.0), draws[layer, 2:]
+        operation_draw, centre = draws[layer, 0], draws[layer, 2:]
+        sign = tf.where(draws[layer, 1] < 0.5, 1.0, -1.0)
         # Not tf.switch_case, which puts the nodes of all operations into the graph of every layer, and visits them all.
         case_results = tf.raw_ops.StatelessCase(
-            # float32 below 1 times 16 is exact, so never 16.
-            branch_index=tf.cast(operation * len(OPERATIONS), tf.int32),
+            # A draw is a float32 below 1, and its product with 16 operations is exact, so the index is never 16.
+            branch_index=tf.cast(operation_draw * len(OPERATIONS), tf.int32),
             input=[*tensors, sign, centre],
             Tout=[tensor.dtype for tensor in (*tensors, *move_specs)],
             branches=branches,
@@ -221,6 +222,7 @@ def _trace_branches(
 
     def trace(name: str, operation: Operation) -> tf.types.experimental.ConcreteFunction:
         def change(image: tf.Tensor, *maps_and_draw: tf.Tensor) -> list[tf.Tensor]:
+            """Return [image, *maps] after the operation, and the move if tracked, from (image, *maps, sign, centre)."""
             *maps, sign, centre = maps_and_draw
             draw = Draw(sign, centre)
             if name in MOVES:

@@ -8,6 +8,7 @@ channels, and fills uncovered corners, by default with grey (128, 128, 128).
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -21,12 +22,12 @@ class PixelSources(NamedTuple):
     """Source coordinates of the pixels of a transformed image, at pixels' centres.
 
     Attributes:
-        x_of: the x from which pixel (x, y) comes is x_of[0] * x + x_of[1] * y + x_of[2].
-        y_of: the y from which pixel (x, y) comes is y_of[0] * x + y_of[1] * y + y_of[2].
+        x_coefficients: (a, b, c): the x from which pixel (x, y) comes is a * x + b * y + c.
+        y_coefficients: (d, e, f): the y from which pixel (x, y) comes is d * x + e * y + f.
     """
 
-    x_of: tuple[Scalar, Scalar, Scalar]
-    y_of: tuple[Scalar, Scalar, Scalar]
+    x_coefficients: tuple[Scalar, Scalar, Scalar]
+    y_coefficients: tuple[Scalar, Scalar, Scalar]
 
 
 def invert(image: tf.Tensor) -> tf.Tensor:
@@ -115,10 +116,13 @@ def sharpness(image: tf.Tensor, factor: Scalar) -> tf.Tensor:
 
 def make_rotation(image: tf.Tensor, degrees: Scalar) -> PixelSources:
     """Return the sources of pixels that rotate the image about its centre, counterclockwise."""
-    angle = -tf.cast(degrees, tf.float64) * (3.141592653589793 / 180.0)
+    angle = -tf.cast(degrees, tf.float64) * (math.pi / 180.0)
     cos, sin = tf.cos(angle), tf.sin(angle)
-    x, y = image.shape[1] / 2.0, image.shape[0] / 2.0
-    return PixelSources((cos, sin, x - cos * x - sin * y), (-sin, cos, y + sin * x - cos * y))
+    centre_x, centre_y = image.shape[1] / 2.0, image.shape[0] / 2.0
+    # The offsets keep the centre in its position.
+    x_offset = centre_x - cos * centre_x - sin * centre_y
+    y_offset = centre_y + sin * centre_x - cos * centre_y
+    return PixelSources((cos, sin, x_offset), (-sin, cos, y_offset))
 
 
 def make_x_shear(slope: Scalar) -> PixelSources:
@@ -199,7 +203,8 @@ def _look_up(image: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
 def transform(image: tf.Tensor, sources: PixelSources, fill: int = FILL) -> tf.Tensor:
     """Return the image with each pixel taken from its source, or `fill` if the source lies outside of the image."""
     height, width, channels = image.shape
-    x, y = _find_source(sources.x_of, height, width), _find_source(sources.y_of, height, width)
+    x = _find_source(sources.x_coefficients, height, width)
+    y = _find_source(sources.y_coefficients, height, width)
     is_inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     # One row of fill after the pixels, for pixels from outside the image.
     pixels = tf.concat(

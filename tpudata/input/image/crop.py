@@ -19,7 +19,8 @@ from tpudata.errors import UsageError
 
 Method = Literal["bilinear", "bicubic"]
 
-# The middle, if no window is found: 224 of 256 pixels, as in resnet_preprocessing's evaluation crop.
+# Share of the shorter side that the middle takes, also if no window is found: 224 of 256 pixels, as in resnet_preprocessing's
+# evaluation crop.
 CENTRE_FRACTION = 0.875
 # Largest side of a crop in pixels, as for `Images.size`.
 _MAX_SIZE = 1 << 14
@@ -30,8 +31,9 @@ class TrainCrop:
     """A random window of each image, resized to `size` x `size`, for training.
 
     A window is drawn as `tf.image.sample_distorted_bounding_box` draws it: an aspect ratio, uniform; a height, uniform between
-    the heights that give the smallest and the largest area; then a place. It is drawn again, up to `attempts` times, if it does
-    not fit into the image; then, or if it is the whole image, the crop is the middle as in `CentreCrop`.
+    the heights that give the smallest and the largest area; then a position. A window that does not fit into the image is drawn
+    again, up to `attempts` times in all. If none fits, or if the window is the whole image, the crop is the middle as in
+    `CentreCrop`.
 
     Attributes:
         size: height and width of the result, in pixels.
@@ -107,7 +109,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
         UsageError: a TrainCrop without a seed.
     """
     if isinstance(options, CentreCrop):
-        return _find_centre(shape, options.fraction)
+        return _find_middle(shape, options.fraction)
     window_seed, _ = _split_seed(seed)
     begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
         shape,
@@ -122,7 +124,7 @@ def find_crop(shape: tf.Tensor, options: TrainCrop | CentreCrop, seed: tf.Tensor
     # TensorFlow returns the whole image if no attempt fits. Take the middle instead, even if the whole was drawn.
     is_whole = tf.reduce_all(tf.equal(size[:2], shape[:2]))
     drawn = tf.concat([begin[:2], size[:2]], axis=0)
-    return tf.where(is_whole, _find_centre(shape, CENTRE_FRACTION), drawn)
+    return tf.where(is_whole, _find_middle(shape, CENTRE_FRACTION), drawn)
 
 
 def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Tensor:
@@ -141,7 +143,7 @@ def draw_flip(options: TrainCrop | CentreCrop, seed: tf.Tensor | None) -> tf.Ten
     return tf.random.stateless_uniform([], flip_seed) < 0.5
 
 
-def _find_centre(shape: tf.Tensor, fraction: float) -> tf.Tensor:
+def _find_middle(shape: tf.Tensor, fraction: float) -> tf.Tensor:
     """Return the middle square, int32 [4], as `find_crop` does; if it cannot be exact, it is half a pixel down and to the right.
 
     Args:

@@ -98,7 +98,8 @@ def prepare_image(
             for name, mask_list in masks.items()
         }
         shape = window.shape
-        moves += [compute_crop_transform(*window)] if tracks_moves else []
+        if tracks_moves:
+            moves.append(compute_crop_transform(*window))
     if options.augment is not None:
         augmented = augment_image(
             image,
@@ -108,7 +109,8 @@ def prepare_image(
             masks=tuple(moved_masks.values()),
             tracks_moves=tracks_moves,
         )
-        image, moved_maps = augmented.image, dict(zip(moved_maps, augmented.maps, strict=True))
+        image = augmented.image
+        moved_maps = dict(zip(moved_maps, augmented.maps, strict=True))
         moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
     return PreparedImage(scale_images(image, options), moved_maps, moved_masks, moves, shape)

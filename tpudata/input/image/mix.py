@@ -71,8 +71,8 @@ def mix_images(
         seed: int32 [2]: the same seed gives the same shares and rectangles.
 
     Returns:
-        The mixed images and maps, of the same dtypes and shapes (integers rounded); and for each row the share of its image before
-        mixing, float32 [B].
+        The mixed images and maps, of the same dtypes and shapes (integers rounded); and the share of each row's own image in the
+        mixed one, float32 [B].
     """
     share_seed, centre_seed = tf.unstack(tf.random.split(seed, 2))
     shares = draw_beta(tf.shape(images[0])[0], options.alpha, share_seed)
@@ -88,7 +88,7 @@ def mix_labels(labels: tf.Tensor, num_classes: int | None, shares: tf.Tensor) ->
         labels: integers [B] from 0 to num_classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
             fails at run time with `tf.errors.InvalidArgumentError`.
         num_classes: number of classes; None for numbers, and for shares whose number of classes is not checked.
-        shares: float32 [B], for each row the share of its image before mixing.
+        shares: float32 [B], the share of each row's own image in the mixed one.
     """
     soft = tf.cast(labels, tf.float32) if num_classes is None else _encode_shares(labels, num_classes)
     weight = tf.reshape(shares, [-1] + [1] * (soft.shape.rank - 1))
@@ -132,7 +132,7 @@ def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> t
 
 
 def _paste_partner(images: tf.Tensor, row_mask: tf.Tensor, column_mask: tf.Tensor) -> tf.Tensor:
-    """Replace the pixels inside a rectangle by the partner's.
+    """Replace the pixels inside a rectangle with the partner's.
 
     Args:
         images: [B, height, width, channels].
@@ -140,10 +140,10 @@ def _paste_partner(images: tf.Tensor, row_mask: tf.Tensor, column_mask: tf.Tenso
         column_mask: bool [B, width], its columns.
     """
     # Merge width and channels: TensorFlow is slow at broadcasting a mask over channels.
-    shape, (height, width, channels) = tf.shape(images), images.shape[1:]
+    height, width, channels = images.shape[1:]
     is_inside = row_mask[:, :, tf.newaxis] & tf.repeat(column_mask, channels, axis=1)[:, tf.newaxis]
     flat = tf.reshape(images, (-1, height, width * channels))
-    return tf.reshape(tf.where(is_inside, _roll_to_partner(flat), flat), shape)
+    return tf.reshape(tf.where(is_inside, _roll_to_partner(flat), flat), tf.shape(images))
 
 
 def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -156,8 +156,8 @@ def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tens
     """
     length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
     begin = tf.cast(size * centre, tf.int32) - length // 2
-    position = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
-    is_inside = (position >= 0) & (position < length[:, tf.newaxis])
+    offset = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
+    is_inside = (offset >= 0) & (offset < length[:, tf.newaxis])
     return is_inside, tf.reduce_sum(tf.cast(is_inside, tf.int32), axis=1)
 
 

@@ -29,27 +29,30 @@ def compute_crop_transform(shape: tf.Tensor, box: tf.Tensor, flip: tf.Tensor) ->
         flip: bool scalar, whether the crop is mirrored.
     """
     size, box = tf.cast(shape[:2], tf.float32), tf.cast(box, tf.float32)
-    (scale_y, scale_x), (offset_y, offset_x) = tf.unstack(size / box[2:]), tf.unstack(-box[:2] / box[2:])
-    mirror = tf.where(flip, -1.0, 1.0)
+    scale_y, scale_x = tf.unstack(size / box[2:])
+    offset_y, offset_x = tf.unstack(-box[:2] / box[2:])
+    # A mirrored crop has 1 - x in place of x.
+    sign = tf.where(flip, -1.0, 1.0)
+    mirrored_offset_x = sign * offset_x + tf.cast(flip, tf.float32)
     zero = tf.zeros([])
-    return tf.stack(
-        [[scale_y, zero, offset_y], [zero, mirror * scale_x, mirror * offset_x + tf.cast(flip, tf.float32)]]
-    )
+    return tf.stack([[scale_y, zero, offset_y], [zero, sign * scale_x, mirrored_offset_x]])
 
 
-def compute_source_transform(x_of: Sequence[Scalar], y_of: Sequence[Scalar], height: int, width: int) -> tf.Tensor:
+def compute_source_transform(
+    x_coefficients: Sequence[Scalar], y_coefficients: Sequence[Scalar], height: int, width: int
+) -> tf.Tensor:
     """Return the affine transform of an operation that preserves areas, float32 [2, 3], from the sources of its pixels.
 
     It maps (y, x, 1) before the operation to (y, x) after it, in shares of the height and width, from 0 to 1.
 
     Args:
-        x_of: three scalars: the x from which pixel (x, y) of the result comes is x_of[0] * x + x_of[1] * y + x_of[2], in pixels.
-        y_of: three scalars: the y from which it comes is y_of[0] * x + y_of[1] * y + y_of[2].
+        x_coefficients: scalars a, b and c: the x from which pixel (x, y) of the result comes is a * x + b * y + c, in pixels.
+        y_coefficients: scalars d, e and f: the y from which it comes is d * x + e * y + f.
         height: height of the image in pixels.
         width: width of the image in pixels.
     """
-    a, b, c = (tf.cast(coefficient, tf.float32) for coefficient in x_of)
-    d, e, f = (tf.cast(coefficient, tf.float32) for coefficient in y_of)
+    a, b, c = (tf.cast(coefficient, tf.float32) for coefficient in x_coefficients)
+    d, e, f = (tf.cast(coefficient, tf.float32) for coefficient in y_coefficients)
     # The determinant is 1, so that the inverse of ((a, b), (d, e)) is ((e, -b), (-d, a)).
     new_y = [a, -d * (width / height), (d * c - a * f) / height]
     new_x = [-b * (height / width), e, (b * f - e * c) / width]
@@ -87,7 +90,7 @@ def move_record(
         moves: float32 [moves, 2, 3].
         least_visible: least visible share of a box's area; boxes with less are dropped.
     """
-    names = [name for table in tables for name in (table.count, *(field.name for field in table.columns))]
+    names = [name for table in tables for name in (table.count_name, *(field.name for field in table.columns))]
     batch = {name: features[name][tf.newaxis] for name in names}
     moved = move_tables(tables, batch, moves[tf.newaxis], least_visible)
     return {**features, **{name: moved[name][0] for name in names}}
@@ -98,7 +101,7 @@ def _move_table(
 ) -> dict[str, tf.Tensor]:
     """Return the columns and the count of a table by name, after `moves`, one after the other: float32 [B, 2, 3] each."""
     columns = {field.name: features[field.name] for field in table.columns}
-    count = features[table.count]
+    count = features[table.count_name]
     for y, x in table.points:
         columns[y], columns[x] = _move_points(columns[y], columns[x], moves)
     is_real = tf.sequence_mask(count, table.length)
@@ -116,12 +119,13 @@ def _move_table(
         assert field.padding is not None
         column = columns[field.name]
         entry_shape = column.shape[2:]
-        mask = tf.reshape(is_real, [-1, table.length] + [1] * entry_shape.rank)
+        # Reshaped so that it applies to all values of an entry.
+        is_real_entry = tf.reshape(is_real, [-1, table.length] + [1] * entry_shape.rank)
         # The padding value of masks is for PNGs, bytes; decoded masks are padded with 0.
         padding_value = 0 if field.masks_of is not None else field.padding.value
-        column = tf.where(mask, column, tf.constant(padding_value, column.dtype))
+        column = tf.where(is_real_entry, column, tf.constant(padding_value, column.dtype))
         columns[field.name] = tf.ensure_shape(column, (None, table.length, *entry_shape))
-    return {**columns, table.count: count}
+    return {**columns, table.count_name: count}
 
 
 def _stack_boxes(table: Table, features: Mapping[str, tf.Tensor]) -> tf.Tensor:

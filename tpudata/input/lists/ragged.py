@@ -13,14 +13,14 @@ from tpudata.input.dataset_ops import cast_to_int32, ensure
 
 
 def make_list_spec(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
-    """Return the spec by which `tf.io.parse_example` reads a feature of lists; a record without the feature has an empty list."""
+    """Return the spec with which `tf.io.parse_example` reads a feature of lists; a record without the feature has an empty list."""
     if feature.encoding == "raw":
         return tf.io.FixedLenFeature((), tf.string, default_value=b"")
     return tf.io.RaggedFeature({"bytes": tf.string, "int64": tf.int64, "float": tf.float32}[feature.kind])
 
 
 def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.RaggedTensor:
-    """Return the values of each record, [n, None]; int64 as int32. The entries of lists of several values are flattened.
+    """Return the values of each record, [n, None]; int64 as int32. Entries of several values are flattened.
 
     Args:
         stored: result of `tf.io.parse_example` for `make_list_spec`: ragged values, or their bytes, string [n].
@@ -40,7 +40,7 @@ def make_ragged(stored: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Rag
 def pad_columns(
     stored: Mapping[str, tf.Tensor | tf.RaggedTensor], fields: Sequence[Field], hint: str
 ) -> dict[str, tf.Tensor]:
-    """Return the lists that are padded, and the numbers of their entries, by the names of features.
+    """Return padded lists and the fields that count their entries, by the names of features.
 
     Args:
         stored: stored values of a batch of records, by feature name.
@@ -76,7 +76,7 @@ def pad_columns(
         padded = rows.with_values(values).to_tensor(field.padding.value, shape=(None, size))
         columns[field.feature.name] = tf.reshape(padded, (-1, *field.shape))
     for field in fields:
-        # `counts` is the key of the lists whose entries the field counts.
+        # A field with a `counted_key` counts the entries of the lists of this key.
         if field.counted_key is not None:
             list_field, lengths = first_fields[field.counted_key]
             # Lists that are cut have as many entries as their shape.
@@ -103,7 +103,8 @@ def encode_multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Te
         stored: labels of each record, counted from the feature's label offset: ragged values, or their bytes, string [n].
         field: field of the shape (classes,).
     """
-    (num_classes,), offset = field.shape, field.feature.label_offset
+    (num_classes,) = field.shape
+    offset = field.feature.label_offset
     rows = make_ragged(stored, field.feature)
     labels = tf.cast(rows.values, tf.int32) - offset
     message = (

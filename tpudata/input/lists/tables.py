@@ -41,13 +41,13 @@ class Table:
     """Columns that are padded by one key: the entries i of all columns belong together.
 
     Attributes:
-        count: name of the field with the number of its entries.
+        count_name: name of the field with the number of its entries.
         columns: its columns.
         boxes: names of the columns of boxes, four or one; empty without boxes.
         points: names of the columns (y, x) of points.
     """
 
-    count: str
+    count_name: str
     columns: tuple[Field, ...]
     boxes: tuple[str, ...]
     points: tuple[tuple[str, str], ...]
@@ -92,16 +92,18 @@ def check_movable(fields: Fields, option: str) -> None:
         UsageError: columns of boxes or points are missing, not padded together, not floats or the label; a table has several sets
             of boxes; or masks are not padded together with their boxes.
     """
+    # Name of the boxes by the key of their table.
     boxes_by_table: dict[str, str] = {}
     for coordinates, columns in _group_columns(fields.all).items():
         name, parts = coordinates
         kind = "points" if coordinates.are_points else "boxes"
-        tables = {None if field.padding is None else field.padding.key for field in columns.values()}
+        # The keys of `pad`; None for a column that is not padded.
+        table_keys = {None if field.padding is None else field.padding.key for field in columns.values()}
         shapes = {field.shape for field in columns.values()}
         is_complete = len(columns) == len(parts) and len(shapes) == 1
         # A column for each side of a box has one number an entry; points may have several.
         is_flat = parts != BOX or all(len(shape) == 1 for shape in shapes)
-        are_padded_together = len(tables) == 1 and None not in tables
+        are_padded_together = len(table_keys) == 1 and None not in table_keys
         # Labels do not move.
         has_label = fields.label in columns.values()
         if not (is_complete and is_flat and are_padded_together) or has_label:
@@ -117,25 +119,26 @@ def check_movable(fields: Fields, option: str) -> None:
                     f"{option}: the {kind} {field.name!r} are {field.dtype} (expected float32, shares of the image's height and"
                     f" width). Convert them, or omit {option}."
                 )
-        (table,) = tables
-        assert table is not None
+        (table_key,) = table_keys
+        assert table_key is not None
         if coordinates.are_points:
             continue
-        if table in boxes_by_table:
+        if table_key in boxes_by_table:
             raise UsageError(
-                f"{option}: the table {table!r} of pad has two kinds of boxes, {boxes_by_table[table]!r} and {name!r}. Pad them by"
-                " separate patterns."
+                f"{option}: the table {table_key!r} of pad has two kinds of boxes, {boxes_by_table[table_key]!r} and {name!r}. Pad"
+                " them by separate patterns."
             )
-        boxes_by_table[table] = name
+        boxes_by_table[table_key] = name
+    # The masks PREFIX/mask belong to the boxes PREFIX/bbox.
     for field in fields.masks:
         prefix = field.name.rpartition("/")[0]
-        boxes = f"{prefix}/{_BOX_NAME}" if prefix else _BOX_NAME
-        table = None if field.padding is None else field.padding.key
-        if boxes in boxes_by_table.values() and (table is None or boxes_by_table.get(table) != boxes):
-            pattern = _suggest_pattern(_Coordinates(boxes, (_BOX_NAME,)))
+        boxes_name = f"{prefix}/{_BOX_NAME}" if prefix else _BOX_NAME
+        mask_key = None if field.padding is None else field.padding.key
+        if boxes_name in boxes_by_table.values() and (mask_key is None or boxes_by_table.get(mask_key) != boxes_name):
+            pattern = _suggest_pattern(_Coordinates(boxes_name, (_BOX_NAME,)))
             raise UsageError(
-                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {boxes!r}, which are dropped with"
-                f" their entries when they leave the image. Pass pad={{{pattern!r}: N}} for both, or omit the masks."
+                f"{option}: the masks {field.name!r} are in another table of pad than the boxes {boxes_name!r}, which are dropped"
+                f" with their entries when they leave the image. Pass pad={{{pattern!r}: N}} for both, or omit the masks."
             )
 
 
@@ -150,8 +153,10 @@ def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, F
     for field in fields:
         name = field.feature.name
         parent, _, part = name.rpartition("/")
+        # One column of whole boxes.
         if part == _BOX_NAME and field.feature.shape[-1:] == (len(BOX),):
             groups[_Coordinates(name, (_BOX_NAME,))] = {_BOX_NAME: field}
+        # A column of one coordinate, such as PREFIX/bbox/ymin.
         for parent_name, parts in ((_BOX_NAME, BOX), (_POINT_NAME, POINT)):
             if parent.rpartition("/")[2] == parent_name and part in parts:
                 groups.setdefault(_Coordinates(parent, parts), {})[part] = field

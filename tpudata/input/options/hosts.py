@@ -50,12 +50,12 @@ class _Deployment(NamedTuple):
     """One of the input pipelines that together feed a step.
 
     Attributes:
-        pipeline: index of this pipeline.
+        pipeline_index: index of this pipeline.
         num_pipelines: number of pipelines.
         num_batches: number of batches that each pipeline feeds in a step.
     """
 
-    pipeline: int
+    pipeline_index: int
     num_pipelines: int
     num_batches: int
 
@@ -93,11 +93,11 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
     return Rows(batch_size, total=count * num_pipelines, first=count * index, stop=count * (index + 1))
 
 
-def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
+def find_rows_of_host(global_batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
     """Return the rows of one of several hosts that share a global batch.
 
     Args:
-        batch_size: rows of the global batch.
+        global_batch_size: rows of the global batch.
         index: index of the host, from 0.
         count: number of hosts, which divides the batch.
 
@@ -113,13 +113,13 @@ def find_rows_of_host(batch_size: int, index: SupportsIndex | None, count: Suppo
         raise UsageError(
             f"host_index: out of range (got {format_value(index)}, expected 0 to {count - 1}, as host_count is {count})."
         )
-    if batch_size % count:
+    if global_batch_size % count:
         raise UsageError(
-            f'params["batch_size"]={batch_size}: with host_count it is the global batch\'s, and {count} hosts cannot share it'
-            " evenly. Choose a multiple."
+            f'params["batch_size"]={global_batch_size}: with host_count it is the global batch\'s, and {count} hosts cannot'
+            " share it evenly. Choose a multiple."
         )
-    rows_per_host = batch_size // count
-    return Rows(rows_per_host, total=batch_size, first=rows_per_host * index, stop=rows_per_host * (index + 1))
+    rows_per_host = global_batch_size // count
+    return Rows(rows_per_host, total=global_batch_size, first=rows_per_host * index, stop=rows_per_host * (index + 1))
 
 
 def _find_deployment(context: Any) -> _Deployment:
@@ -131,17 +131,18 @@ def _find_deployment(context: Any) -> _Deployment:
         UsageError: there are several hosts, and the context has no index of this one.
     """
     if context is None:
-        return _Deployment(pipeline=0, num_pipelines=1, num_batches=1)
+        return _Deployment(pipeline_index=0, num_pipelines=1, num_batches=1)
     if hasattr(context, "current_input_fn_deployment"):
         _, index, num_calls, replicas = context.current_input_fn_deployment()
         # Only the inner context of TensorFlow's TPUEstimator, last released with 2.15, has the mode, PER_HOST_V2.
         internal = getattr(context, "_internal_ctx", None)
         feeds_replicas = internal is not None and internal.is_input_per_host_with_iterators()
-        return _Deployment(int(index), int(num_calls), int(replicas) if feeds_replicas else 1)
+        num_batches = int(replicas) if feeds_replicas else 1
+        return _Deployment(int(index), num_pipelines=int(num_calls), num_batches=num_batches)
     num_hosts = int(getattr(context, "num_hosts", 1))
     if num_hosts > 1:
         raise UsageError(
             f"params['context'] has {num_hosts} hosts and does not say which one this is: it needs current_input_fn_deployment()."
             " Pass a tf.distribute.InputContext."
         )
-    return _Deployment(pipeline=0, num_pipelines=1, num_batches=1)
+    return _Deployment(pipeline_index=0, num_pipelines=1, num_batches=1)

@@ -15,7 +15,7 @@ class Pad:
     """Padding of lists whose length varies between records: the values of `make_input_fn(pad=...)`.
 
     Attributes:
-        length: entries that are fed of each record; None for as many as the longest list has, if the dataset's manifest says so.
+        length: entries that are fed of each record; None for as many as the longest list has, if the manifest has its length.
         value: value of padding, for the features of its type: an integer for all numbers, a float for floats, str or bytes for
             strings. Other features are padded with 0, 0.0 or b"", and so are all if it is None.
         cut: whether a longer list loses its last entries instead of raising an error.
@@ -50,10 +50,10 @@ def parse_pads(pad: Mapping[str, int | Pad | None] | None) -> dict[str, Pad]:
     are_names = isinstance(pad, Mapping) and all(isinstance(name, str) and name for name in pad)
     check_argument("pad", pad, are_names, 'a dict of names, such as {"image/object/*": 100}')
     pads = {}
-    for name, length in pad.items():
-        if not isinstance(length, Pad) and length is not None and not is_integer(length):
+    for name, length_or_pad in pad.items():
+        if not isinstance(length_or_pad, Pad) and length_or_pad is not None and not is_integer(length_or_pad):
             raise UsageError(
-                f"pad: invalid value of {name!r} (got {length!r}, expected a number, None or tpudata.Pad(...))."
+                f"pad: invalid value of {name!r} (got {length_or_pad!r}, expected a number, None or tpudata.Pad(...))."
             )
-        pads[name] = length if isinstance(length, Pad) else Pad(length)
+        pads[name] = length_or_pad if isinstance(length_or_pad, Pad) else Pad(length_or_pad)
     return pads

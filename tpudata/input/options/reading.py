@@ -9,7 +9,7 @@ from tpudata.checks import check_flag, check_integer
 
 MEBIBYTE = 1 << 20
 # Pieces that are being read take a quarter of the free memory at most.
-_FREE_SHARE = 4
+_FREE_MEMORY_DIVISOR = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,9 @@ class Reading:
             piece_memory: bytes of memory that a piece takes while it is read.
             free: free memory in bytes; pieces take a quarter of it if `memory` is None. None if unknown.
         """
-        memory = free // _FREE_SHARE if self.memory is None and free is not None else self.memory
+        memory = self.memory
+        if memory is None and free is not None:
+            memory = free // _FREE_MEMORY_DIVISOR
         num_reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
         # An int, even if the user passed an integer of NumPy.
         return max(1, operator.index(num_reads))

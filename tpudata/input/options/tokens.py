@@ -103,7 +103,10 @@ class Tokens:
             FeatureError: a feature has the name of the tokens' weights, or `segment_ids` another length than `input_ids`.
         """
         sequences = self._choose_sequences(manifest, fields, is_bare=is_bare)
-        uses_pad_id = sequences.padding_mark in ("pad", "eos") or any(field.pads for field in fields.inputs)
+        # Either trailing ids `pad_id` mark stored padding, or the reader pads with it.
+        uses_pad_id = sequences.padding_mark in ("pad", "eos") or any(
+            field.is_padded_sequence for field in fields.inputs
+        )
         if self.pad_id is not None and not uses_pad_id:
             raise UsageError(
                 f"pad_id={self.pad_id}: nothing is padded with it. Omit it, or pass sequence_length=N or buckets=(...)."
@@ -152,7 +155,8 @@ class Tokens:
                 f"targets: they are in the place of labels, and the dataset has labels, {fields.label.name!r}. Omit targets, or"
                 " convert the text again without that field."
             )
-        if inputs[INPUT_IDS].pads:
+        # Then `fill_padding` makes a mask.
+        if inputs[INPUT_IDS].is_padded_sequence:
             return Sequences(pad_id, padding_mark="mask")
         if SEGMENT_IDS in inputs:
             segments_shape, ids_shape = inputs[SEGMENT_IDS].shape, inputs[INPUT_IDS].shape

@@ -1,7 +1,7 @@
 """Length buckets: records of about one length together, so that little of a batch is padding.
 
 Every record belongs to the bucket with the smallest sufficient length. Each bucket is fed like a separate dataset, in
-its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the numbers of records and the seed
+its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the record counts and the seed
 alone, so that all hosts take the same bucket, and a run that starts at a step knows the position in each bucket.
 
 In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. The batches of all
@@ -63,6 +63,7 @@ class BucketSteps:
     def __init__(
         self, record_counts: Sequence[int], batch_sizes: Sequence[int], seed: int | None, num_epochs: int | None = None
     ) -> None:
+        # (record count, batch size) of each bucket.
         self._sizes = list(zip(record_counts, batch_sizes, strict=True))
         self._seed = seed
         self._epochs = 1 if seed is None else num_epochs
@@ -78,6 +79,7 @@ class BucketSteps:
         steps_to_skip = step - self._find_first_step(first_epoch)
 
         def draw_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            """Return the bucket indices of an epoch; of the first epoch only those from `step` on."""
             begin = tf.where(tf.equal(epoch, first_epoch), steps_to_skip, 0)
             return tf.data.Dataset.from_tensor_slices(self._draw_bucket_order(epoch)[begin:])
 
@@ -85,7 +87,7 @@ class BucketSteps:
         epochs = tf.data.Dataset.range(first_epoch, stop_epoch)
         return epochs.flat_map(without_autograph(draw_epoch)).take(end - step)
 
-    def count_done(self, step: int) -> list[int]:
+    def count_batches_before(self, step: int) -> list[int]:
         """Return the number of batches of each bucket before a step."""
         if self._epochs is not None and step >= self._find_first_step(self._epochs):
             return self._count_batches(self._epochs)
@@ -100,8 +102,8 @@ class BucketSteps:
         """Return the number of batches of each bucket before an epoch."""
         # An evaluation rounds up, since it pads its last batches; in training, records that fill no batch join the next epoch.
         if self._seed is None:
-            return [epoch * -(-count // size) for count, size in self._sizes]
-        return [epoch * count // size for count, size in self._sizes]
+            return [epoch * -(-count // batch_size) for count, batch_size in self._sizes]
+        return [epoch * count // batch_size for count, batch_size in self._sizes]
 
     def _find_first_step(self, epoch: int) -> int:
         """Return the first step of an epoch."""

@@ -47,12 +47,12 @@ class Chunks:
 
 
 def count_chunk_records(num_records: int, record_bytes: int, chunk_bytes: int, min_chunks: int = 1) -> int:
-    """Return the number of records in a chunk: a power of two, so that chunks of 64 or more end where blocks of the index do.
+    """Return the number of records in a chunk: a power of two, so that chunks of 64 or more records end where index blocks do.
 
     Args:
         num_records: number of records.
-        record_bytes: size of a record.
-        chunk_bytes: least size of a chunk, which is less than twice as large unless it is one record.
+        record_bytes: usual size of a record in bytes.
+        chunk_bytes: least size of a chunk in bytes; a chunk of several records is less than twice as large.
         min_chunks: least number of chunks; chunks are smaller than `chunk_bytes` if there would be fewer.
     """
     length = 1

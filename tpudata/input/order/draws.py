@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-# Uses of draws, so that no two uses of a seed share draws.
+# Uses of draws, so that no two uses of a seed share draws: each seed has a key for each of up to `_MAX_USES` uses.
 EPOCH_DRAWS, BLOCK_DRAWS, STEP_DRAWS = 0, 1, 2
-_USES = 4
+_MAX_USES = 4
 # Random bits of a draw. The other bits of an int64 can order draws by something else first, such as a lane or a turn.
 DRAW_BITS = 40
 # TensorFlow's number of the Philox algorithm.
@@ -24,9 +24,9 @@ def draw(shape: Sequence[int] | tf.Tensor, seed: int, index: tf.Tensor, use: int
         index: index of the epoch or block, int64.
         use: `EPOCH_DRAWS`, `BLOCK_DRAWS` or `STEP_DRAWS`.
     """
-    key = tf.stack([tf.constant(seed * _USES + use, tf.int64), tf.cast(index, tf.int64)])
+    philox_seed = tf.stack([tf.constant(seed * _MAX_USES + use, tf.int64), tf.cast(index, tf.int64)])
     # Same draws as `tf.random.stateless_uniform` with alg="philox", which makes eight times as many operations.
-    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=key)
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=philox_seed)
     bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=tf.uint64
     )

@@ -48,9 +48,9 @@ class EvaluationOrder:
             run_stops = np.minimum(run_firsts + stop_row - first_row, self.num_records)
         run_firsts, run_stops = run_firsts[run_firsts < run_stops], run_stops[run_firsts < run_stops]
         # Split each run at the chunks that begin inside it.
-        low = np.searchsorted(self.chunks.firsts, run_firsts, "right")
-        high = np.searchsorted(self.chunks.firsts, run_stops, "left")
-        cuts = [self.chunks.firsts[a:b] for a, b in zip(low, high, strict=True)]
+        first_cuts = np.searchsorted(self.chunks.firsts, run_firsts, "right")
+        stop_cuts = np.searchsorted(self.chunks.firsts, run_stops, "left")
+        cuts = [self.chunks.firsts[first:stop] for first, stop in zip(first_cuts, stop_cuts, strict=True)]
         # Each cut begins a range, and ends the one before it.
         firsts = np.sort(np.concatenate([run_firsts, *cuts])).astype(np.int64)
         stops = np.sort(np.concatenate([run_stops, *cuts])).astype(np.int64)
@@ -77,9 +77,9 @@ class EvaluationOrder:
             repeat_record = without_autograph(
                 lambda record: tf.nest.map_structure(lambda column: tf.repeat(column, num_padding_rows, axis=0), record)
             )
-            padded = ranges.read(last_range, load).map(repeat_record)
+            padding = ranges.read(last_range, load).map(repeat_record)
             # A host may have no records, only padding.
-            dataset = dataset.concatenate(padded) if len(firsts) else padded
+            dataset = dataset.concatenate(padding) if len(firsts) else padding
         return ranges.gather_records(dataset.rebatch(rows.batch_size, drop_remainder=True))
 
     def _make_batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
@@ -92,7 +92,7 @@ class EvaluationOrder:
             positions = compute_batch_positions(self.batch_size, part, batch_index)
             return {"weights": tf.cast(positions < self.num_records, tf.float32), **part.derive_seeds(positions)}
 
-        count = max(0, self.steps - part.start_step) * part.batches_per_step
+        num_batches = max(0, self.steps - part.start_step) * part.batches_per_step
         return tf.data.Dataset.zip(
-            (self.read_pass(ranges, part), tf.data.Dataset.range(count).map(without_autograph(make_extras)))
+            (self.read_pass(ranges, part), tf.data.Dataset.range(num_batches).map(without_autograph(make_extras)))
         )

@@ -59,7 +59,7 @@ class MixtureOrder:
         """Return an endless dataset of the index of the input of each piece from a step on, int64 each."""
 
         def choose_inputs(step_index: tf.Tensor) -> tf.data.Dataset:
-            # The pieces of a step are grouped by input.
+            """Return the index of the input of each piece of a step, grouped by input."""
             before = tf.stack(self._compute_shares(step_index * self.num_pieces))
             after = tf.stack(self._compute_shares((step_index + 1) * self.num_pieces))
             inputs = tf.range(len(self.weights), dtype=tf.int64)
@@ -69,7 +69,8 @@ class MixtureOrder:
 
     def _compute_shares(self, num_pieces: Tensors) -> list[Tensors]:
         """Return how many of the first `num_pieces` pieces are of each input: ints if it is an int, otherwise int64 scalars."""
-        shares, num_remaining = [], num_pieces
+        shares = []
+        num_remaining = num_pieces
         for index, weight in enumerate(self.weights):
             weight_sum = sum(self.weights[index:])
             # num_remaining * weight / weight_sum, rounded, without a product beyond int64.

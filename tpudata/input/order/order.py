@@ -58,7 +58,7 @@ class Ranges(Protocol):
         """A dataset that yields all records as one element, again and again; empty if they are not in memory."""
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
-        """Return the numbers of records at which reading can begin, int64 [n]."""
+        """Return the record numbers at which reading can begin, int64 [n]."""
 
     def choose_host_chunks(self, chunks: Chunks, rows: Rows) -> Chunks:
         """Return chunks for a host that reads its rows of each batch in order."""
@@ -67,7 +67,7 @@ class Ranges(Protocol):
         """Return whether a host reads whole batches in order, and then takes only its own rows of each."""
 
     def make_loader(self, cuts: Integers) -> Load:
-        """Return a function that reads ranges, most of which begin at one of `cuts`."""
+        """Return a function that reads ranges, most of which begin at one of the record numbers `cuts`."""
 
     def read(self, ranges: tf.data.Dataset, load: Load, num_reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of ranges [first, stop), in order."""
@@ -108,7 +108,7 @@ class Order(Protocol):
 
 
 def compute_batch_positions(batch_size: int, part: HostPart, batch_index: tf.Tensor) -> tf.Tensor:
-    """Return the positions of the rows of a host's batch, int64 [n], if position p is row p % B of global batch p // B.
+    """Return the positions of the rows of a host's batch, int64 [n], in an order whose position p is row p % B of batch p // B.
 
     Args:
         batch_size: rows of the global batch, B.
@@ -116,9 +116,10 @@ def compute_batch_positions(batch_size: int, part: HostPart, batch_index: tf.Ten
         batch_index: index of the host's batch, counted from `part.start_step` on.
     """
     rows = part.rows
-    step, index = part.start_step + batch_index // part.batches_per_step, batch_index % part.batches_per_step
+    step = part.start_step + batch_index // part.batches_per_step
+    index_in_step = batch_index % part.batches_per_step
     positions = step * batch_size + tf.range(rows.first, rows.first + rows.batch_size, dtype=tf.int64)
-    return positions + index * rows.batch_size
+    return positions + index_in_step * rows.batch_size
 
 
 def take_rows(read: Callable[[HostPart], tf.data.Dataset], ranges: Ranges, part: HostPart) -> tf.data.Dataset:

@@ -49,10 +49,12 @@ class SequentialOrder:
 
         def cut_into_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
             """Return the ranges of the positions [begin, end)."""
-            chunk_indices = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
-            epoch_begins, chunks = chunk_indices // num_chunks * self.num_records, chunk_indices % num_chunks
-            firsts = tf.maximum(tf.gather(chunk_firsts, chunks), begin - epoch_begins)
-            stops = tf.minimum(tf.gather(chunk_stops, chunks), end - epoch_begins)
+            # Counted through all epochs; then the position at which each chunk's epoch begins, and the index within the epoch.
+            total_indices = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
+            epoch_begins = total_indices // num_chunks * self.num_records
+            chunk_indices = total_indices % num_chunks
+            firsts = tf.maximum(tf.gather(chunk_firsts, chunk_indices), begin - epoch_begins)
+            stops = tf.minimum(tf.gather(chunk_stops, chunk_indices), end - epoch_begins)
             return tf.data.Dataset.from_tensor_slices((firsts, stops))
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:

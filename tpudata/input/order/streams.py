@@ -31,57 +31,58 @@ class StreamOrder(TrainingOrder):
     """The order of N records in pieces.
 
     Attributes:
-        run: number of consecutive turns of a slot in a block, a divisor of V: a block has the first run of each slot, then the
-            second.
+        turns_per_run: number of consecutive turns of a slot that form a run, a divisor of V: a block has the first run of each
+            slot, then the second.
     """
 
-    run: int = 1
+    turns_per_run: int = 1
 
     @functools.cached_property
-    def parts(self) -> Integers:
-        """Index of the part of the split, and so of the slot, to which each piece belongs: int64 [chunks], ascending."""
+    def chunk_slots(self) -> Integers:
+        """Slot whose part of the split has each piece: int64 [chunks], ascending."""
+        # A piece that crosses the end of a part belongs to the part that has its middle.
         middles = (self.chunks.firsts + self.chunks.stops) // 2
-        parts: Integers = np.minimum(middles * self.num_lanes // self.num_records, self.num_lanes - 1)
-        return parts
+        chunk_slots: Integers = np.minimum(middles * self.num_lanes // self.num_records, self.num_lanes - 1)
+        return chunk_slots
 
     @classmethod
     def make_lanes(
-        cls, chunks: Chunks, batch_size: int, window: int, seed: int, *, num_lanes: int, max_run: int
+        cls, chunks: Chunks, batch_size: int, window_records: int, seed: int, *, num_lanes: int, max_run: int
     ) -> StreamOrder:
-        """Return the order with `num_lanes` lanes, and a shuffle window of about `window` records over all of them.
+        """Return the order with `num_lanes` lanes, and a shuffle window of about `window_records` records over all of them.
 
         Args:
             chunks: the pieces.
             batch_size: rows of the global batch.
-            window: records that are permuted together.
+            window_records: number of records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
             num_lanes: number of lanes, a divisor of the batch size.
             max_run: largest number of records of a run, the records of a slot that are passed on together; 0 counts as 1.
         """
         stride = batch_size // num_lanes
-        turns_per_window = count_window_turns(window, num_lanes, stride)
+        turns_per_window = count_window_turns(window_records, num_lanes, stride)
         # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
         turns_per_block = max(turns_per_window, stride)
-        run = find_largest_divisor(turns_per_block, max(1, max_run))
-        return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed, run)
+        turns_per_run = find_largest_divisor(turns_per_block, max(1, max_run))
+        return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed, turns_per_run)
 
     def list_starts(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
-        return self.chunks.firsts[np.isin(self.parts, self.find_slots(rows.first, rows.stop))]
+        return self.chunks.firsts[np.isin(self.chunk_slots, self.find_slots(rows.first, rows.stop))]
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
         """Return a dataset of the records of slots from a block on: the next run of each slot in turn.
 
-        A run is `self.run` consecutive turns of a slot.
+        A run is `turns_per_run` consecutive turns of a slot.
         """
         load = ranges.make_loader(ranges.find_read_starts(self.chunks))
-        # The slots share the concurrent reads.
+        # The slots share the concurrent reads, each at least one.
         reads_per_slot = 1 if ranges.num_reads is None else -(-ranges.num_reads // len(slots))
 
         def read_slot(slot: tf.Tensor) -> tf.data.Dataset:
             # Each slot prefetches a piece, so that not all slots wait for the slowest request.
             elements = ranges.read(self.list_stream_ranges(slot, block), load, reads_per_slot).prefetch(1)
-            return elements.rebatch(self.run, drop_remainder=True)
+            return elements.rebatch(self.turns_per_run, drop_remainder=True)
 
         return tf.data.Dataset.range(slots.start, slots.stop).interleave(
             without_autograph(read_slot),
@@ -93,9 +94,11 @@ class StreamOrder(TrainingOrder):
 
     def list_stream_ranges(self, slot: tf.Tensor, block: int) -> tf.data.Dataset:
         """Return the ranges that a slot reads from a block on: an endless dataset of [first, stop) of records, int64 each."""
-        start_turn, slots = block * self.turns_per_block, tf.expand_dims(slot, 0)
+        start_turn = block * self.turns_per_block
+        slots = tf.expand_dims(slot, 0)
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            """Return the ranges of the slot's turns in an epoch, from `start_turn` on."""
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
             # The first epoch may begin before the block.
             begin = tf.maximum(first_turn, start_turn)
@@ -112,15 +115,16 @@ class StreamOrder(TrainingOrder):
         turns = block * self.turns_per_block + block_turns
         epoch = (slot_numbers + turns * self.num_lanes) // self.num_records
         first_turns = tf.maximum(self._find_first_turn(epoch, slot_numbers), block * self.turns_per_block)
-        # The block has the first run of each slot, `self.run` turns, then the second. So find the start of the run of each slot and
-        # turn, and then its index in the run.
-        run_begins = (block_turns // self.run * len(slots) + slot_numbers - slots.start) * self.run
-        return self._mix_rows(slots, block, first_turns, run_begins + block_turns % self.run)
+        # The block has the first run of each slot, then the second. So find where the run of each slot and turn begins in the
+        # block, and then the index of the turn in its run.
+        run_size = self.turns_per_run
+        run_begins = (block_turns // run_size * len(slots) + slot_numbers - slots.start) * run_size
+        return self._mix_rows(slots, block, first_turns, run_begins + block_turns % run_size)
 
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
         """Return keys that sort an epoch's chunks by the lane of their part, and at random within it: int64 [chunks]."""
         # A slot's lane may change with the epoch, see `training`. Its own part of the chunks must be in that lane.
-        lane = tf.math.floormod(tf.constant(self.parts) - epoch * self.num_records, self.num_lanes)
+        lane = tf.math.floormod(tf.constant(self.chunk_slots) - epoch * self.num_records, self.num_lanes)
         return tf.bitwise.left_shift(lane, tf.constant(DRAW_BITS, tf.int64)) + super()._draw_chunk_keys(epoch)
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
@@ -136,19 +140,22 @@ class StreamOrder(TrainingOrder):
         )
         num_bounds_before = count_up_to(bounds, whole.begins)
         # The number of records of each chunk before the first bound inside it; meaningless for chunks without one.
-        head = tf.gather(bounds, tf.minimum(num_bounds_before, self.num_lanes - 2)) - whole.begins
+        head_sizes = tf.gather(bounds, tf.minimum(num_bounds_before, self.num_lanes - 2)) - whole.begins
         sizes = whole.ends - whole.begins
         # A chunk with one bound inside it and less than half of its records before the bound gives its last records to the lane
         # before the bound, and its first ones to the next: to read the first ones alone would fetch a whole block.
-        is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head < sizes)
+        is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head_sizes < sizes)
         begins = tf.sort(tf.concat([whole.begins, bounds], 0))
         # With fewer records than lanes, some bounds are at the end of the sequence, and get the last chunk.
-        chunk = tf.minimum(count_up_to(whole.ends, begins), len(self.chunks.firsts) - 1)
-        offset, size = begins - tf.gather(whole.begins, chunk), tf.gather(sizes, chunk)
-        rotated_offset = tf.math.floormod(offset - tf.gather(head, chunk), size)
-        offset = tf.where(tf.gather(is_rotated, chunk), rotated_offset, offset)
+        chunk_indices = tf.minimum(count_up_to(whole.ends, begins), len(self.chunks.firsts) - 1)
+        # Index in its chunk of the record with which each of the cut chunks begins.
+        offsets = begins - tf.gather(whole.begins, chunk_indices)
+        rotated_offsets = tf.math.floormod(
+            offsets - tf.gather(head_sizes, chunk_indices), tf.gather(sizes, chunk_indices)
+        )
+        offsets = tf.where(tf.gather(is_rotated, chunk_indices), rotated_offsets, offsets)
         ends = tf.concat([begins[1:], whole.ends[-1:]], 0)
-        return PermutedChunks(begins, ends, tf.gather(whole.firsts, chunk) + offset)
+        return PermutedChunks(begins, ends, tf.gather(whole.firsts, chunk_indices) + offsets)
 
     def _find_first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
         """Return the first turn of an epoch in each slot: the least t for which s + t L is at least epoch N, see `training`."""

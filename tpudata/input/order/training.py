@@ -57,7 +57,7 @@ class TrainingOrder:
         batch_size: rows of the global batch, B.
         num_lanes: number of lanes, L.
         turns_per_block: turns of a block, V; a multiple of B / L.
-        window: turns that are permuted together, W; divides V.
+        turns_per_window: turns that are permuted together, W; divides V.
         seed: seed, from 0 to 2**32 - 1.
     """
 
@@ -65,27 +65,27 @@ class TrainingOrder:
     batch_size: int
     num_lanes: int
     turns_per_block: int
-    window: int
+    turns_per_window: int
     seed: int
 
     @classmethod
-    def make(cls, chunks: Chunks, batch_size: int, window: int, seed: int) -> TrainingOrder:
-        """Return the order with a shuffle window of about `window` records over all lanes.
+    def make(cls, chunks: Chunks, batch_size: int, window_records: int, seed: int) -> TrainingOrder:
+        """Return the order with a shuffle window of about `window_records` records over all lanes.
 
         Args:
             chunks: the records in runs.
             batch_size: rows of the global batch.
-            window: records that are permuted together.
+            window_records: number of records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
         """
         num_lanes = find_largest_divisor(batch_size, MAX_LANES)
         stride = batch_size // num_lanes
-        turns_per_window = count_window_turns(window, num_lanes, stride)
+        turns_per_window = count_window_turns(window_records, num_lanes, stride)
         # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
-        unit = max(turns_per_window, stride)
+        common_multiple = max(turns_per_window, stride)
         # A block shorter than a chunk would read each chunk several times.
-        min_turns = max(unit, int((chunks.stops - chunks.firsts).max()))
-        turns_per_block = -(-min_turns // unit) * unit
+        min_turns = max(common_multiple, int((chunks.stops - chunks.firsts).max()))
+        turns_per_block = -(-min_turns // common_multiple) * common_multiple
         return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed)
 
     @property
@@ -119,29 +119,32 @@ class TrainingOrder:
         """Return an endless dataset of (records, extras) of a host's rows."""
         rows = part.rows
         slots = self.find_slots(rows.first, rows.stop)
-        first_block, first_step = divmod(part.start_step, self.steps_per_block)
+        first_block, steps_to_skip = divmod(part.start_step, self.steps_per_block)
         # The host may feed only some rows of its first and its last slot.
         first_row = slots.start * self.stride
-        read = self.read(ranges, slots, first_block).rebatch(len(slots) * self.turns_per_block, drop_remainder=True)
+        read_blocks = self.read(ranges, slots, first_block).rebatch(
+            len(slots) * self.turns_per_block, drop_remainder=True
+        )
 
         def make_batches(block: tf.Tensor, elements: Tensors, *memory: Tensors) -> tf.data.Dataset:
             """Return the batches of a block, from its records or record numbers as `ranges` reads them."""
-            block_indices = self.find_block_indices(slots, block)[:, rows.first - first_row : rows.stop - first_row]
-            block_indices = tf.reshape(block_indices, [-1, rows.batch_size])
+            row_indices = self.find_block_indices(slots, block)[:, rows.first - first_row : rows.stop - first_row]
+            row_indices = tf.reshape(row_indices, [-1, rows.batch_size])
             extras = {} if part.seed is None else self._make_block_seeds(part, block)
 
             def pick_batch(batch_index: tf.Tensor) -> tuple[Tensors, dict[str, tf.Tensor]]:
-                records = ranges.pick(elements, block_indices[batch_index], *memory)
+                records = ranges.pick(elements, row_indices[batch_index], *memory)
                 return records, {name: values[batch_index] for name, values in extras.items()}
 
-            skipped = tf.where(tf.equal(block, first_block), first_step * part.batches_per_step, 0)
+            num_skipped = tf.where(tf.equal(block, first_block), steps_to_skip * part.batches_per_step, 0)
             batch_indices = tf.data.Dataset.range(
-                tf.cast(skipped, tf.int64), self.steps_per_block * part.batches_per_step
+                tf.cast(num_skipped, tf.int64), self.steps_per_block * part.batches_per_step
             )
             return batch_indices.map(without_autograph(pick_batch))
 
         # The next block is read while batches are made of this one.
-        blocks = tf.data.Dataset.zip((tf.data.Dataset.range(first_block, tf.int64.max), read, *ranges.memory_datasets))
+        block_indices = tf.data.Dataset.range(first_block, tf.int64.max)
+        blocks = tf.data.Dataset.zip((block_indices, read_blocks, *ranges.memory_datasets))
         return blocks.prefetch(1).flat_map(without_autograph(make_batches))
 
     def _make_block_seeds(self, part: HostPart, block: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -181,13 +184,13 @@ class TrainingOrder:
 
     def _permute_chunks(self, epoch: tf.Tensor) -> PermutedChunks:
         """Return an epoch's permuted chunks."""
-        order = tf.argsort(self._draw_chunk_keys(epoch), stable=True)
-        counts = tf.gather(tf.constant(self.chunks.stops - self.chunks.firsts), order)
+        chunk_indices = tf.argsort(self._draw_chunk_keys(epoch), stable=True)
+        counts = tf.gather(tf.constant(self.chunks.stops - self.chunks.firsts), chunk_indices)
         ends = tf.cumsum(counts)
-        return PermutedChunks(ends - counts, ends, tf.gather(tf.constant(self.chunks.firsts), order))
+        return PermutedChunks(ends - counts, ends, tf.gather(tf.constant(self.chunks.firsts), chunk_indices))
 
     def _draw_chunk_keys(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], below 2**40."""
+        """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], less than 2**40."""
         return draw([len(self.chunks.firsts)], self.seed, epoch, EPOCH_DRAWS)
 
     def _list_turn_spans(
@@ -212,21 +215,24 @@ class TrainingOrder:
             end: the turn after the last one, int64 [m].
         """
         # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
-        lane = tf.math.floormod(slots - epoch * self.num_records, self.num_lanes)
+        lanes = tf.math.floormod(slots - epoch * self.num_records, self.num_lanes)
         # `begin_place` and `end_place` are indices in the permuted sequence, in which lane follows lane, and not places of the
         # epoch. The first num_records % num_lanes lanes have a record more than the others.
-        begin_place = lane * (self.num_records // self.num_lanes) + tf.minimum(lane, self.num_records % self.num_lanes)
+        begin_place = lanes * (self.num_records // self.num_lanes) + tf.minimum(
+            lanes, self.num_records % self.num_lanes
+        )
         begin_place += begin - first_turn
         end_place = begin_place + (end - begin)
         # A range for each chunk that a slot's indices [begin_place, end_place) touch.
         first_chunk = count_up_to(chunks.ends, begin_place)
         stop_chunk = tf.where(end > begin, count_up_to(chunks.ends, end_place - 1) + 1, first_chunk)
-        splits, chunk = list_range_numbers(first_chunk, stop_chunk)
+        splits, chunk_indices = list_range_numbers(first_chunk, stop_chunk)
         # For each range the index of its slot, and then the part of its chunk that the slot takes.
-        slot = count_up_to(splits, tf.range(tf.size(chunk, tf.int64))) - 1
-        chunk_begin, chunk_first = tf.gather(chunks.begins, chunk), tf.gather(chunks.firsts, chunk)
-        firsts = chunk_first + tf.maximum(tf.gather(begin_place, slot) - chunk_begin, 0)
-        stops = chunk_first + tf.minimum(tf.gather(end_place, slot), tf.gather(chunks.ends, chunk)) - chunk_begin
+        slot_indices = count_up_to(splits, tf.range(tf.size(chunk_indices, tf.int64))) - 1
+        chunk_begins, chunk_ends = tf.gather(chunks.begins, chunk_indices), tf.gather(chunks.ends, chunk_indices)
+        chunk_firsts = tf.gather(chunks.firsts, chunk_indices)
+        firsts = chunk_firsts + tf.maximum(tf.gather(begin_place, slot_indices) - chunk_begins, 0)
+        stops = chunk_firsts + tf.minimum(tf.gather(end_place, slot_indices), chunk_ends) - chunk_begins
         return firsts, stops
 
     def find_block_indices(self, slots: range, block: tf.Tensor) -> tf.Tensor:
@@ -266,7 +272,10 @@ class TrainingOrder:
         """
         turns = block * self.turns_per_block + tf.range(self.turns_per_block, dtype=tf.int64)
         # Sorting by the first turn of the window, and then at random, keeps records in their windows. No window crosses an epoch.
-        window_begins = tf.maximum(first_turns, turns // self.window * self.window) - block * self.turns_per_block
+        window_begins = (
+            tf.maximum(first_turns, turns // self.turns_per_window * self.turns_per_window)
+            - block * self.turns_per_block
+        )
         # Drawn for all lanes, so that a slot has the same draws on any host.
         draws = draw([self.num_lanes, self.turns_per_block], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
@@ -275,7 +284,13 @@ class TrainingOrder:
         return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
 
     def compute_positions(self, step: tf.Tensor, first_row: int, stop_row: int) -> tf.Tensor:
-        """Return the position in the stream of each of the rows [first_row, stop_row) of a step's batch, int64."""
+        """Return the position in the stream of each of the rows [first_row, stop_row) of a step's batch, int64 [..., rows].
+
+        Args:
+            step: index of the step, int64 scalar; or of several steps, int64 [steps, 1].
+            first_row: first row.
+            stop_row: the row after the last one.
+        """
         # Row r has turn r % stride of the step in slot r // stride; turn t of slot s is position s + t L.
         rows = tf.range(first_row, stop_row, dtype=tf.int64)
         return step * self.batch_size + rows % self.stride * self.num_lanes + rows // self.stride
@@ -288,15 +303,16 @@ class TrainingOrder:
         All are int64, of the common shape of `epoch` and `slots`; `begin` equals `end` if the block has no turn of the epoch.
         """
         # The least turn t for which the position s + t L is in this epoch, and in the next one.
-        first = (epoch * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
-        after = ((epoch + 1) * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
-        begin = tf.maximum(first, block * self.turns_per_block)
-        return first, begin, tf.maximum(begin, tf.minimum(after, (block + 1) * self.turns_per_block))
+        first_turn = (epoch * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
+        next_first_turn = ((epoch + 1) * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
+        begin = tf.maximum(first_turn, block * self.turns_per_block)
+        end = tf.minimum(next_first_turn, (block + 1) * self.turns_per_block)
+        return first_turn, begin, tf.maximum(begin, end)
 
 
-def count_window_turns(window: int, num_lanes: int, stride: int) -> int:
-    """Return the turns of a window of about `window` records: a multiple or a divisor of `stride`, a slot's turns of a step."""
-    num_turns = max(1, window // num_lanes)
+def count_window_turns(window_records: int, num_lanes: int, stride: int) -> int:
+    """Return the turns of a window of about `window_records` records: a multiple or a divisor of the `stride` turns of a step."""
+    num_turns = max(1, window_records // num_lanes)
     if num_turns < stride:
         return find_largest_divisor(stride, num_turns)
     return num_turns - num_turns % stride

@@ -28,9 +28,9 @@ class Sequences:
 
     Attributes:
         pad_id: token that fills up a row after its last token.
-        padding_mark: how padding is recognised, which never is a target: "mask" if the reader pads, and makes a mask; "segments" if
-            `segment_ids` is 0 for padding; "pad" if all trailing ids `pad_id` are padding, and "eos" if the first trailing one ends
-            the text. None for no targets.
+        padding_mark: how padding, which is never a target, is recognised: "mask" if the reader pads, and makes a mask; "segments"
+            if `segment_ids` is 0 for padding; "pad" if all trailing ids `pad_id` are padding; "eos" if the first of these ids ends
+            the text, and only the others are padding. None without targets.
     """
 
     pad_id: int = 0
@@ -46,28 +46,30 @@ class Sequences:
 
         Padding, which is `PADDING` after parsing, becomes `pad_id` for tokens, and 0 for masks and other properties of tokens.
         """
-        filled, names = {}, {field.name for field in fields.inputs}
+        names = {field.name for field in fields.inputs}
+        filled = {}
         for field in fields.inputs:
             numbers = features[field.name]
-            if field.pads:
-                is_real, is_token = tf.not_equal(numbers, PADDING), _is_token(field.name)
+            if field.is_padded_sequence:
+                is_real = tf.not_equal(numbers, PADDING)
+                is_token = _is_token(field.name)
                 # A stored mask is more precise, and so stays.
-                if is_token and mask_name(field.name) not in names:
-                    filled[mask_name(field.name)] = tf.cast(is_real, tf.int32)
+                if is_token and make_mask_name(field.name) not in names:
+                    filled[make_mask_name(field.name)] = tf.cast(is_real, tf.int32)
                 numbers = tf.where(is_real, numbers, self.pad_id if is_token else 0)
             filled[field.name] = numbers
         return filled
 
     def add_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Return the features with `token_weights`, 1 if a target counts, and the targets: next tokens, or 0, of the ids' shape.
+        """Return the features with `token_weights`, 1 if a target counts, and the targets: each id's next token, or 0 without one.
 
         With `loss_weights`, which do not show padding, the features also have a mask if `padding_mark` is "pad" or "eos".
         """
         ids = features[INPUT_IDS]
-        has_next = self._find_next(features)
+        has_next = self._has_next(features)
         next_ids = tf.where(has_next, ids[..., 1:], 0)
-        # The last token of a row has no next one.
-        end = tf.zeros_like(ids[..., :1])
+        # The last token of a row has no next one, so its target and its weight are 0.
+        last_zero = tf.zeros_like(ids[..., :1])
         is_learned = has_next
         if LOSS_WEIGHTS in features:
             # A target has the weight that is stored for it.
@@ -76,25 +78,25 @@ class Sequences:
                 # These weights do not show padding, so a mask does: a token is real if it has or is a next token.
                 inner_is_real = tf.logical_or(has_next[..., 1:], has_next[..., :-1])
                 mask = tf.concat([has_next[..., :1], inner_is_real, has_next[..., -1:]], -1)
-                features = {**features, mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}
-        weights = tf.concat([tf.cast(is_learned, tf.float32), tf.cast(end, tf.float32)], -1)
-        return {**features, TOKEN_WEIGHTS: weights}, tf.concat([next_ids, end], -1)
+                features = {**features, make_mask_name(INPUT_IDS): tf.cast(mask, tf.int32)}
+        weights = tf.concat([tf.cast(is_learned, tf.float32), tf.cast(last_zero, tf.float32)], -1)
+        return {**features, TOKEN_WEIGHTS: weights}, tf.concat([next_ids, last_zero], -1)
 
-    def _find_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
+    def _has_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
         """Return for each token but the last whether the next token continues its document: bool [..., L - 1].
 
-        `padding_mark` says what marks padding: a mask, `segment_ids`, or the trailing ids `pad_id`.
+        Padding is recognised as `padding_mark` sets: by a mask, by `segment_ids`, or as trailing ids `pad_id`.
         """
         if self.padding_mark == "mask":
-            return tf.cast(features[mask_name(INPUT_IDS)][..., 1:], tf.bool)
+            return tf.cast(features[make_mask_name(INPUT_IDS)][..., 1:], tf.bool)
         if self.padding_mark == "segments":
             segments = features[SEGMENT_IDS]
             return tf.logical_and(tf.equal(segments[..., 1:], segments[..., :-1]), segments[..., :-1] > 0)
         is_pad = tf.equal(features[INPUT_IDS], self.pad_id)
-        # Whether a token and all after it are padding: a product from the end on.
-        trailing = tf.math.cumprod(tf.cast(is_pad, tf.int32), axis=-1, reverse=True)
+        # 1 if a token and all after it are `pad_id`, otherwise 0: a product from the end on.
+        is_trailing = tf.math.cumprod(tf.cast(is_pad, tf.int32), axis=-1, reverse=True)
         # With "eos", the first trailing id ends the text and is a target: its predecessor, which is not padding, has a next token.
-        return tf.equal(trailing[..., :-1] if self.padding_mark == "eos" else trailing[..., 1:], 0)
+        return tf.equal(is_trailing[..., :-1] if self.padding_mark == "eos" else is_trailing[..., 1:], 0)
 
 
 def _is_token(name: str) -> bool:
@@ -102,7 +104,7 @@ def _is_token(name: str) -> bool:
     return name not in _TOKEN_PROPERTIES and not name.endswith("_mask")
 
 
-def mask_name(name: str) -> str:
+def make_mask_name(name: str) -> str:
     """Return the name of the mask of a padded feature: `attention_mask` for `input_ids`, `source_mask` for `source_ids`."""
     return "attention_mask" if name == INPUT_IDS else f"{name.removesuffix('_ids')}_mask"
 

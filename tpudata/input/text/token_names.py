@@ -10,7 +10,14 @@ import tensorflow as tf
 from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Fields
-from tpudata.input.text.sequence import INPUT_IDS, LOSS_WEIGHTS, SEGMENT_IDS, TOKEN_WEIGHTS, Sequences, mask_name
+from tpudata.input.text.sequence import (
+    INPUT_IDS,
+    LOSS_WEIGHTS,
+    SEGMENT_IDS,
+    TOKEN_WEIGHTS,
+    Sequences,
+    make_mask_name,
+)
 from tpudata.tensor_types import Tensors
 
 TokenNames = Literal["maxtext", "t5x", "transformers"]
@@ -18,9 +25,11 @@ TokenNames = Literal["maxtext", "t5x", "transformers"]
 _IGNORED = -100
 _POSITIONS, _ROW_WEIGHTS = "positions", "weights"
 # The features of layout packed_pairs.
-_PAIR_PACK = frozenset(f"{side}{end}" for side in ("inputs", "targets") for end in ("", "_segment_ids", "_positions"))
+_PAIR_FEATURES = frozenset(
+    f"{side}{end}" for side in ("inputs", "targets") for end in ("", "_segment_ids", "_positions")
+)
 # Tensors that the other project's names replace; other tensors of a batch keep their names.
-_REPLACED = {INPUT_IDS, SEGMENT_IDS, LOSS_WEIGHTS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, mask_name(INPUT_IDS)}
+_REPLACED = {INPUT_IDS, SEGMENT_IDS, LOSS_WEIGHTS, TOKEN_WEIGHTS, _POSITIONS, _ROW_WEIGHTS, make_mask_name(INPUT_IDS)}
 
 
 def check_token_names(names: TokenNames | None, sequences: Sequences, weights: str, fields: Fields) -> None:
@@ -43,7 +52,7 @@ def check_token_names(names: TokenNames | None, sequences: Sequences, weights: s
         )
     inputs = {field.name for field in fields.inputs}
     # Packed pairs have their targets among the features.
-    if names == "t5x" and inputs >= _PAIR_PACK and weights == "feature":
+    if names == "t5x" and inputs >= _PAIR_FEATURES and weights == "feature":
         return
     if not sequences.has_targets and INPUT_IDS in inputs and fields.label is not None:
         raise UsageError(
@@ -71,7 +80,7 @@ def rename_batch(features: Tensors, targets: tf.Tensor | None = None, *, names: 
     Raises:
         FeatureError: a transform dropped the tokens or their weights.
     """
-    if targets is None and isinstance(features, dict) and features.keys() >= _PAIR_PACK:
+    if targets is None and isinstance(features, dict) and features.keys() >= _PAIR_FEATURES:
         return _rename_pairs(features)
     if targets is None or not isinstance(features, dict) or not {INPUT_IDS, TOKEN_WEIGHTS} <= features.keys():
         raise FeatureError(
@@ -89,7 +98,7 @@ def rename_batch(features: Tensors, targets: tf.Tensor | None = None, *, names: 
 
 def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Return a batch of packed pairs under T5X's names for models with an encoder and a decoder."""
-    others = {name: tensor for name, tensor in features.items() if name not in {*_PAIR_PACK, _ROW_WEIGHTS}}
+    others = {name: tensor for name, tensor in features.items() if name not in {*_PAIR_FEATURES, _ROW_WEIGHTS}}
     segments, targets = features["inputs_segment_ids"], features["targets"]
     # From `input_ids`, `_rename_for_t5x` makes the inputs and the targets of the decoder: here they are the ids of the targets.
     decoder_features = {INPUT_IDS: targets}
@@ -107,7 +116,7 @@ def _rename_pairs(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def _number_segments(features: dict[str, tf.Tensor]) -> tf.Tensor:
     """Return the number of each token's document in its row, from 1, int32 [B, L]; 0 for padding."""
     # A mask numbers the only document of a row.
-    for name in (SEGMENT_IDS, mask_name(INPUT_IDS)):
+    for name in (SEGMENT_IDS, make_mask_name(INPUT_IDS)):
         if name in features:
             return features[name]
     # The row is one document: a token is real, not padding, if it has or is a next token. The first token is always real.
@@ -188,7 +197,7 @@ def _rename_for_transformers(
     labels = tf.where(is_counted, targets[:, :-1], _IGNORED)
     batch = {
         INPUT_IDS: features[INPUT_IDS],
-        mask_name(INPUT_IDS): tf.cast(segments > 0, tf.int32),
+        make_mask_name(INPUT_IDS): tf.cast(segments > 0, tf.int32),
         "labels": tf.concat([tf.fill(tf.shape(labels[:, :1]), _IGNORED), labels], axis=1),
     }
     return {**batch, "position_ids": positions} if _POSITIONS in features else batch

@@ -87,7 +87,7 @@ def simulate_fetches(plan: PiecePlan, order: StreamOrder, epochs: int) -> float:
         is_exact = pieces.begins[piece] + file_end == 0 and size > BLOCK
         total += size if is_exact else min(left, -(-size // BLOCK) * BLOCK)
         taken[slot] += last - first
-    return total / (epochs * float(plan.sizes.ends[-1]))
+    return total / (epochs * plan.sizes.total_bytes)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
         if min(taken) * 8 >= 3 * plan.count:
             break
     for slot, epochs in enumerate(read):
-        own = set(np.flatnonzero(order.parts == slot).tolist())
+        own = set(np.flatnonzero(order.chunk_slots == slot).tolist())
         assert len(own) == 8
         # Besides its part, it reads the ends of a lane.
         assert [own <= set(pieces) and len(set(pieces) - own) <= 2 for pieces in epochs] == [True] * 3

@@ -1,4 +1,4 @@
-"""Choice of an input_fn's cache, by the argument `cache`."""
+"""Choice of an input_fn's cache from the argument `cache`."""
 
 from __future__ import annotations
 
@@ -46,15 +46,16 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     if "://" in folder:
         raise UsageError(f"cache={folder!r}: the cache is kept on a local disk. Pass a local folder.")
     path = Path(folder).absolute()
-    existing_parent = next(parent for parent in (path, *path.parents) if parent.exists())
-    if not existing_parent.is_dir():
-        raise UsageError(f"cache={folder!r}: {existing_parent} is not a folder. Pass a local folder.")
+    # The folder itself, or the closest of its parents that exists.
+    existing_folder = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not existing_folder.is_dir():
+        raise UsageError(f"cache={folder!r}: {existing_folder} is not a folder. Pass a local folder.")
     if plan.pieces is not None:
         # The workers of a tf.data service have separate disks.
         is_elsewhere = request.options.service is not None
         return PieceCache(folder, f"{split}-{digest_records(dataset, plan.split)}", is_elsewhere=is_elsewhere)
     decoded = DecodedCache(folder, f"{split}-{digest_records(dataset, plan.split, fields)}", plan, fields)
-    free = shutil.disk_usage(existing_parent).free
+    free = shutil.disk_usage(existing_folder).free
     if decoded.load() is None and size > free:
         raise UsageError(
             f"cache={folder!r}: the decoded records of {split!r} take {_format_gb(size)}, and {_format_gb(free)} are free there."

@@ -1,4 +1,4 @@
-"""Cache of decoded records in files: a dataset with the same numbers of records and shards, each record an Example of raw bytes."""
+"""Cache of decoded records in files: a dataset of Examples of raw bytes, with as many records and shards as the split."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tpudata.tensor_types import Array
 
 CACHE_SPLIT = "records"
 _LAYOUT = "raw"
-# Begin of the fix in messages about a damaged dataset.
+# Text with which the fix begins in messages about a damaged dataset.
 _DATASET_FIX = ". Restore it"
 
 
@@ -167,8 +167,10 @@ def _encode_value(decoded: Array) -> bytes | list[bytes]:
 
 def digest_records(dataset: Dataset, split: Split, fields: Fields | None = None) -> str:
     """Return a digest that identifies the records' bytes and, if fields are passed, how they are decoded."""
-    skipped = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
-    records = [(shard.name, shard.records, shard.crc32c, skipped.get(shard.name)) for shard in split.shards]
+    quarantined_by_shard = {name: shard.records for name, shard in dataset.quarantine.shards.items()}
+    records = [
+        (shard.name, shard.records, shard.crc32c, quarantined_by_shard.get(shard.name)) for shard in split.shards
+    ]
     decodings = [] if fields is None else [_describe_decoding(field) for field in fields.all]
     return hashlib.sha256(repr((records, decodings)).encode()).hexdigest()[:16]
 

@@ -78,13 +78,13 @@ class PieceFiles:
         folder: the folder of these pieces.
         pieces: all pieces of the split.
         sizes: sizes of the records.
-        kept: whether each piece is saved once it is read, bool [pieces].
+        is_kept: whether each piece is saved once it is read, bool [pieces].
     """
 
     folder: str
     pieces: Pieces
     sizes: RecordSizes
-    kept: npt.NDArray[np.bool_]
+    is_kept: npt.NDArray[np.bool_]
 
     @classmethod
     def open(cls, folder: str, name: str, pieces: Pieces, sizes: RecordSizes) -> PieceFiles:
@@ -111,7 +111,7 @@ class PieceFiles:
 
     def select_kept(self, indices: Integers) -> PieceFiles:
         """Return these files, with the pieces at `indices` saved once they are read."""
-        return dataclasses.replace(self, kept=np.isin(np.arange(len(self.kept)), indices))
+        return dataclasses.replace(self, is_kept=np.isin(np.arange(len(self.is_kept)), indices))
 
     def prepare(self) -> None:
         """Make the folder, remove temporary files of killed processes, and check that missing pieces fit the disk.
@@ -129,9 +129,10 @@ class PieceFiles:
                     if path.stat().st_mtime < time.time() - _STALE_SECONDS:
                         path.unlink()
             stored_pieces = {path.stem for path in folder.glob("*.index")}
-        missing = [piece for piece in np.flatnonzero(self.kept).tolist() if str(piece) not in stored_pieces]
-        bytes_before = self.sizes.sum_bytes_before
-        size = int((bytes_before(self.pieces.stops[missing]) - bytes_before(self.pieces.firsts[missing])).sum())
+        missing = [piece for piece in np.flatnonzero(self.is_kept).tolist() if str(piece) not in stored_pieces]
+        begins = self.sizes.sum_bytes_before(self.pieces.firsts[missing])
+        ends = self.sizes.sum_bytes_before(self.pieces.stops[missing])
+        size = int((ends - begins).sum())
         free = shutil.disk_usage(folder).free
         if size > free:
             raise UsageError(
@@ -145,21 +146,24 @@ class PieceFiles:
         Without the file, `read` reads the whole piece, which is then saved, or only the range if the piece is not kept.
         """
         bounds = tf.constant(np.stack([self.pieces.firsts, self.pieces.stops], axis=1))
-        is_kept = tf.constant(self.kept)
+        is_kept = tf.constant(self.is_kept)
 
         def make_prefix(piece: tf.Tensor) -> tf.Tensor:
+            """Return the common part of the paths of a piece's two files."""
             return tf.strings.join([self.folder, tf.strings.as_string(piece)], "/")
 
         def has_piece(piece: tf.Tensor) -> tf.Tensor:
             return tf.size(tf.io.matching_files(tf.strings.join([make_prefix(piece), ".index"]))) > 0
 
         def restore(piece: tf.Tensor) -> tf.Tensor:
+            """Return the records of a whole piece from its files."""
             (records,) = tf.raw_ops.RestoreV2(
                 prefix=make_prefix(piece), tensor_names=[_TENSOR], shape_and_slices=[""], dtypes=[tf.string]
             )
             return tf.ensure_shape(records, [None])
 
         def fetch_and_save(piece: tf.Tensor) -> tf.Tensor:
+            """Return the records of a whole piece once they are saved."""
             first, stop = tf.unstack(tf.gather(bounds, piece))
             records = read(first, stop)
             save = tf.raw_ops.SaveV2(
@@ -172,10 +176,10 @@ class PieceFiles:
             """Return the records [first, stop), which lie in one piece, as `ReadRange` does."""
             piece = count_up_to(bounds[:, 0], first[tf.newaxis])[0] - 1
             piece_dataset = tf.data.Dataset.from_tensors(piece)
-            begin = tf.gather(bounds, piece)[0]
+            piece_first = tf.gather(bounds, piece)[0]
 
             def slice_range(records: tf.Tensor) -> tf.Tensor:
-                return records[first - begin : stop - begin]
+                return records[first - piece_first : stop - piece_first]
 
             # Datasets of one element, or of none if the file is missing or the piece is not kept. tf.data computes only the first
             # element. A damaged file counts as missing: the store has its records.

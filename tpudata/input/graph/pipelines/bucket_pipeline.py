@@ -51,7 +51,7 @@ class BucketPipeline:
             raise UsageError(
                 f"num_epochs={self._options.num_epochs}: no bucket has records for one global batch. Choose a smaller batch size."
             )
-        start_steps = bucket_steps.count_done(start_step)
+        start_steps = bucket_steps.count_batches_before(start_step)
         datasets = [
             pipeline.batches(rows.scale(factor), bucket_start)
             for (_, pipeline), factor, bucket_start in zip(buckets, factors, start_steps, strict=True)
@@ -70,18 +70,19 @@ class BucketPipeline:
     def _buckets(self) -> list[tuple[Bucket, Pipeline]]:
         """The buckets, each with its pipeline; to find them, all records are read once."""
         buckets = find_buckets(self._pipeline.measure_lengths(), self._limits)
-        return [(bucket, self._make_pipeline(bucket, index)) for index, bucket in enumerate(buckets)]
+        return [(bucket, self._make_pipeline(bucket, bucket_index)) for bucket_index, bucket in enumerate(buckets)]
 
-    def _make_pipeline(self, bucket: Bucket, index: int) -> Pipeline:
+    def _make_pipeline(self, bucket: Bucket, bucket_index: int) -> Pipeline:
         """Return the pipeline of one bucket: its records, padded to its length.
 
         In training their order is endless, with a separate seed.
         """
         fields, options = self._request.fields, self._options
         inputs = (
-            dataclasses.replace(field, shape=(bucket.length,)) if field.pads else field for field in fields.inputs
+            dataclasses.replace(field, shape=(bucket.length,)) if field.is_padded_sequence else field
+            for field in fields.inputs
         )
-        seed = derive_bucket_seed(operator.index(options.seed), index)
+        seed = derive_bucket_seed(operator.index(options.seed), bucket_index)
         # `BucketSteps` ends training after `num_epochs`.
         request = dataclasses.replace(
             self._request,

@@ -35,15 +35,15 @@ class MixedPipeline:
         first, stop = rows.first // num_pieces, -(-rows.stop // num_pieces)
         piece_rows = Rows(batch_size=stop - first, total=rows.total // num_pieces, first=first, stop=stop)
         datasets = [
-            make(piece_rows, start)
-            for make, start in zip(self._inputs, order.count_pieces_before(start_step), strict=True)
+            make_dataset(piece_rows, start)
+            for make_dataset, start in zip(self._inputs, order.count_pieces_before(start_step), strict=True)
         ]
         _check_alike([dataset.element_spec for dataset in datasets], piece_rows.count)
-        # The host's rows among the rows that the pieces cover.
-        begin, end = rows.first - first * num_pieces, rows.stop - first * num_pieces
+        # The host's rows, counted among the rows that the pieces cover.
+        host_first, host_stop = rows.first - first * num_pieces, rows.stop - first * num_pieces
 
         def join_pieces(*parts: Element) -> Element:
-            return tf.nest.map_structure(lambda tensor: _take_rows(tensor, begin, end), join_element(parts))
+            return tf.nest.map_structure(lambda tensor: _take_rows(tensor, host_first, host_stop), join_element(parts))
 
         mixed = tf.data.Dataset.choose_from_datasets(
             datasets, order.list_inputs(start_step), stop_on_empty_dataset=True
@@ -55,14 +55,14 @@ class MixedPipeline:
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        return mixed.apply(endless).prefetch(BATCHES_AHEAD).with_options(options)
+        set_endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        return mixed.apply(set_endless).prefetch(BATCHES_AHEAD).with_options(options)
 
 
-def _take_rows(pieces: tf.Tensor, begin: int, end: int) -> tf.Tensor:
-    """Return the rows [begin, end) of pieces, [pieces, rows, ...], in the order of a batch: row 0 of each piece, then row 1."""
-    order = [1, 0, *range(2, pieces.shape.rank)]
-    return tf.reshape(tf.transpose(pieces, order), [-1, *pieces.shape[2:]])[begin:end]
+def _take_rows(pieces: tf.Tensor, first: int, stop: int) -> tf.Tensor:
+    """Return the rows [first, stop) of pieces, [pieces, rows, ...], in the order of a batch: row 0 of each piece, then row 1."""
+    permutation = [1, 0, *range(2, pieces.shape.rank)]
+    return tf.reshape(tf.transpose(pieces, permutation), [-1, *pieces.shape[2:]])[first:stop]
 
 
 def _check_alike(specs: Sequence[Element], num_rows: int) -> None:
@@ -76,16 +76,16 @@ def _check_alike(specs: Sequence[Element], num_rows: int) -> None:
         UsageError: the tensors differ, or one has another number of rows; the message names the first of these tensors.
     """
     # Put a single part into a tuple, so that all elements have names of one form: element[0], element[1], ...
-    leaves = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
-    first = leaves[0]
-    for index, tensors in enumerate(leaves):
-        for name in sorted(first.keys() | tensors.keys()):
-            if tensors.get(name) != first.get(name):
+    specs_by_name = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]
+    first_specs = specs_by_name[0]
+    for index, tensor_specs in enumerate(specs_by_name):
+        for name in sorted(first_specs.keys() | tensor_specs.keys()):
+            if tensor_specs.get(name) != first_specs.get(name):
                 raise UsageError(
-                    f"Mixture: input {index} gives {_describe(tensors.get(name))} as {name}, and input 0"
-                    f" {_describe(first.get(name))} (expected the same). Let transform or the options make them alike."
+                    f"Mixture: input {index} gives {_describe(tensor_specs.get(name))} as {name}, and input 0"
+                    f" {_describe(first_specs.get(name))} (expected the same). Let transform or the options make them alike."
                 )
-    for name, spec in first.items():
+    for name, spec in first_specs.items():
         if spec.shape.rank in (None, 0) or spec.shape[0] != num_rows:
             raise UsageError(
                 f"Mixture: {name} is {_describe(spec)} (expected a first dimension of {num_rows}). Omit buckets and transpose"

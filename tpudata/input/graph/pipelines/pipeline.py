@@ -14,10 +14,10 @@ from tpudata.errors import UsageError
 from tpudata.input.dataset_ops import PARALLEL, without_autograph
 from tpudata.input.graph.pipelines.service.streams import divide_rows, join_parts, receive, take_turns
 from tpudata.input.graph.pipelines.service.workers import wait_for_workers
-from tpudata.input.graph.pipelines.whole_pass import choose_records, measure_records
+from tpudata.input.graph.pipelines.whole_pass import choose_records, measure_lengths
 from tpudata.input.graph.records import Records
 from tpudata.input.graph.steps.step import fold, fold_to_element
-from tpudata.input.graph.steps.step_plan import StepPlan, fix_row_count
+from tpudata.input.graph.steps.step_plan import StepPlan, make_row_count_step
 from tpudata.input.options.hosts import Rows
 from tpudata.input.order.chunks import Integers
 from tpudata.input.order.order import Order
@@ -74,10 +74,10 @@ class Pipeline:
 
     def measure_lengths(self) -> Integers:
         """Return the length of the longest sequence of each record, by reading all records."""
-        return measure_records(self._records)
+        return measure_lengths(self._records)
 
     def choose_records(self, predicate: Callable[..., bool | tf.Tensor]) -> Integers:
-        """Return the numbers of the records for which a user's function returns True, by reading all records."""
+        """Return the record numbers of the records for which a user's function returns True, by reading all records."""
         return choose_records(self._records, predicate, self._options.parse)
 
     @property
@@ -130,12 +130,13 @@ class Pipeline:
 
     def _make_parts(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (element, extras) of parts of batches, before the steps of whole batches."""
-        steps = [*self._steps.row_steps, fix_row_count(rows.batch_size)]
+        steps = [*self._steps.row_steps, make_row_count_step(rows.batch_size)]
         return self._prepare_records(order, rows, start_step).map(without_autograph(fold(steps)), **PARALLEL)
 
     def _prepare_records(self, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return a dataset of (records, extras) of some rows of each batch, after the steps of single records."""
-        steps, dataset = self._steps, self._records.batches(order, rows, start_step)
+        steps = self._steps
+        dataset = self._records.batches(order, rows, start_step)
         # Here AutoGraph converts the user's functions among the steps.
         if steps.parse_steps:
             dataset = dataset.map(fold(steps.parse_steps), **PARALLEL)
@@ -151,7 +152,8 @@ class Pipeline:
         Raises:
             UsageError: the epochs have no whole batch, or too many steps to count.
         """
-        count, epochs = tf.data.INFINITE_CARDINALITY, self._options.num_epochs
+        count = tf.data.INFINITE_CARDINALITY
+        epochs = self._options.num_epochs
         batches_per_step = rows.count // rows.batch_size
         if order.steps is not None:
             # The order ends by itself.

@@ -20,24 +20,24 @@ from tpudata.tensor_types import Element, Tensors
 _BATCH_SIZE = 1024
 
 
-def measure_records(records: Records) -> Integers:
+def measure_lengths(records: Records) -> Integers:
     """Return the length of the longest sequence of each record, int64 [records].
 
     Raises:
         FeatureError: a record is longer than the longest bucket; the message names its file and offset.
         tf.errors.OpError: a record is damaged.
     """
-    padded = [field for field in records.fields.inputs if field.pads]
+    padded_fields = [field for field in records.fields.inputs if field.is_padded_sequence]
     lengths = _compute_numbers(
         records,
-        lambda stored: stored.map(without_autograph(lambda batch: measure_sequences(batch, padded)), **PARALLEL),
+        lambda stored: stored.map(without_autograph(lambda batch: measure_sequences(batch, padded_fields)), **PARALLEL),
     )
     # All sequences have the length of the longest bucket, and all are cut or none.
-    max_length = padded[0].shape[0]
+    max_length = padded_fields[0].shape[0]
     longest = int(lengths.argmax())
-    if not padded[0].cuts and lengths[longest] > max_length:
-        names = " and ".join(repr(field.feature.name) for field in padded)
-        sequence = f"feature {names}" if len(padded) == 1 else f"the longest of the features {names}"
+    if not padded_fields[0].cuts and lengths[longest] > max_length:
+        names = " and ".join(repr(field.feature.name) for field in padded_fields)
+        sequence = f"feature {names}" if len(padded_fields) == 1 else f"the longest of the features {names}"
         raise FeatureError(
             f"{records.stored.describe_location(longest)}: {sequence} has {lengths[longest]} values, and the longest bucket has"
             f" room for {max_length}. Pass a longer one, or truncate=True."
@@ -48,7 +48,7 @@ def measure_records(records: Records) -> Integers:
 def choose_records(
     records: Records, predicate: Callable[..., bool | tf.Tensor], parse: Callable[..., Element] | None
 ) -> Integers:
-    """Return the numbers of the records for which a user's function returns True, int64 [n], ascending.
+    """Return the record numbers of the records for which a user's function returns True, int64 [n], ascending.
 
     Args:
         records: all records.
@@ -61,16 +61,18 @@ def choose_records(
         tf.errors.OpError: a record is damaged.
     """
 
-    def choose_record(*record: Tensors) -> tf.Tensor:
+    # AutoGraph converts this function and the predicate that it calls, which may branch on tensors, but not the checks.
+    def is_chosen(*record: Tensors) -> tf.Tensor:
         without_autograph(check_arguments)("filter", predicate, name_parts(record))
         return without_autograph(_convert_choice)(predicate(*record))
 
     def choose_batches(stored: tf.data.Dataset) -> tf.data.Dataset:
+        """Return a dataset of whether each record of stored batches is chosen, bool [n] each."""
         if parse is None:
             parsed = stored.map(without_autograph(records.stored.parse_features), **PARALLEL)
         else:
             parsed = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
-        return parsed.unbatch().map(choose_record, **PARALLEL).batch(_BATCH_SIZE)
+        return parsed.unbatch().map(is_chosen, **PARALLEL).batch(_BATCH_SIZE)
 
     return np.flatnonzero(_compute_numbers(records, choose_batches))
 

@@ -22,8 +22,9 @@ def measure_free_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int
     """
     limits = []
     try:
-        lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        limits.append(int(lines["MemAvailable"].split()[0]) * 1024)
+        sizes_by_name = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        # A size is text such as "123 kB".
+        limits.append(int(sizes_by_name["MemAvailable"].split()[0]) * 1024)
     except (OSError, KeyError, ValueError):
         # Without this file: the free pages, if the system counts them.
         names = os.sysconf_names

@@ -83,17 +83,19 @@ class PiecePlan(ReadPlan):
         """(bytes of the default window, its least number of records, the most bytes that this number may take)."""
         return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
-    def make_shuffled_order(self, total: int, window: int, seed: int) -> StreamOrder:
-        """Return the order of training for a global batch of `total` rows that shuffles within a window smaller than the split."""
-        num_lanes, max_run = self.count_lanes(total), _RUN_BYTES // self.record_bytes
-        return StreamOrder.make_lanes(self.mixed_chunks, total, window, seed, num_lanes=num_lanes, max_run=max_run)
+    def make_shuffled_order(self, batch_size: int, window_records: int, seed: int) -> StreamOrder:
+        """Return the order of training in streams that shuffles within a window of fewer than all records."""
+        num_lanes = self.count_lanes(batch_size)
+        max_run = _RUN_BYTES // self.record_bytes
+        return StreamOrder.make_lanes(
+            self.mixed_chunks, batch_size, window_records, seed, num_lanes=num_lanes, max_run=max_run
+        )
 
     @property
     def piece_memory(self) -> int:
         """Mean bytes of memory that a piece takes: as fetched, as records, and if it is compressed also unpacked."""
         num_copies = 1 if self.block_records is None else 2
-        # The last of `sizes.ends` is the bytes of all records, unpacked.
-        return self.pieces.mean_bytes + num_copies * (int(self.sizes.ends[-1]) // len(self.pieces.firsts))
+        return self.pieces.mean_bytes + num_copies * (self.sizes.total_bytes // len(self.pieces.firsts))
 
     @property
     def num_reads(self) -> int:
@@ -101,7 +103,7 @@ class PiecePlan(ReadPlan):
         return self.reading.count_reads(self.piece_memory, measure_free_memory())
 
     def reads_whole_batches(self, rows: Rows) -> bool:
-        """Return whether a host reads whole batches in order: if its rows are smaller than a piece, which other hosts also need."""
+        """Return whether a host reads whole batches in order: if its rows take less than a piece, which other hosts also need."""
         return rows.count < rows.total and rows.count * self.record_bytes < self.reading.piece_bytes
 
 
@@ -117,6 +119,6 @@ def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
     if not is_read_in_pieces(dataset, split, reading):
         return plan
     pieces = Pieces.cut(dataset, split, operator.index(reading.piece_bytes))
-    # Not dataclasses.asdict, which makes dicts of nested dataclasses.
+    # Not dataclasses.asdict, which also turns nested dataclasses into dicts.
     plan_fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     return PiecePlan(**{**plan_fields, "pieces": pieces}, reading=reading)

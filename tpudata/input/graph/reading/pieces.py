@@ -54,6 +54,7 @@ class Pieces:
         shards = KeptShards.make(dataset, split)
 
         def cut_shard(shard_index: int) -> tuple[Integers, Integers]:
+            """Return the first record and the first byte of each piece of a shard, counted in the shard, as `_cut_shard` does."""
             shard = shards.shards[shard_index]
             if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
                 # One piece: first record 0, first byte 0.
@@ -63,15 +64,21 @@ class Pieces:
         # A shard without kept records has no piece.
         cut_shards = shards.map(cut_shard)
         indices = shards.indices.tolist()
-        firsts = np.concatenate([first + shards.firsts[n] for n, (first, _) in zip(indices, cut_shards, strict=True)])
-        sizes = [shards.shards[n].bytes for n in indices]
+        firsts = np.concatenate(
+            [
+                firsts_in_shard + shards.firsts[index]
+                for index, (firsts_in_shard, _) in zip(indices, cut_shards, strict=True)
+            ]
+        )
+        sizes = [shards.shards[index].bytes for index in indices]
+        # Each piece ends where the next one begins, and the last one with the shard.
         ends = [np.append(piece_begins[1:], size) for (_, piece_begins), size in zip(cut_shards, sizes, strict=True)]
         return cls(
             firsts,
             np.append(firsts[1:], shards.stops[-1]),
             np.concatenate([piece_begins for _, piece_begins in cut_shards]),
             np.concatenate(ends),
-            np.repeat(sizes, [len(first) for first, _ in cut_shards]),
+            np.repeat(sizes, [len(piece_begins) for _, piece_begins in cut_shards]),
         )
 
     @property
@@ -87,12 +94,14 @@ class Pieces:
         """
         sizes = (self.ends - self.begins)[:, np.newaxis]
         # Cuts at evenly spaced positions in the second half: the larger part is then the first one.
-        head = sizes * (1 + (np.arange(_SAMPLED_CUTS) + 0.5) / _SAMPLED_CUTS) / 2
+        head_sizes = sizes * (1 + (np.arange(_SAMPLED_CUTS) + 0.5) / _SAMPLED_CUTS) / 2
         bytes_to_file_end = (self.file_bytes - self.begins)[:, np.newaxis]
-        whole_blocks = np.minimum(np.ceil(head / block_bytes) * block_bytes, bytes_to_file_end)
+        whole_blocks = np.minimum(np.ceil(head_sizes / block_bytes) * block_bytes, bytes_to_file_end)
         # A read from the start of a file may be larger than a block.
-        first_fetch = np.where((self.begins[:, np.newaxis] == 0) & (head > block_bytes), head, whole_blocks)
-        second_fetch = np.minimum(np.ceil((sizes - head) / block_bytes) * block_bytes, bytes_to_file_end - head)
+        is_one_fetch = (self.begins[:, np.newaxis] == 0) & (head_sizes > block_bytes)
+        first_fetch = np.where(is_one_fetch, head_sizes, whole_blocks)
+        tail_sizes = sizes - head_sizes
+        second_fetch = np.minimum(np.ceil(tail_sizes / block_bytes) * block_bytes, bytes_to_file_end - head_sizes)
         wasted = (first_fetch + second_fetch - sizes).mean(axis=1)
         return float(np.average(wasted, weights=sizes[:, 0]))
 
@@ -106,15 +115,18 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
         piece_bytes: size of a piece.
     """
     kept_records = np.concatenate([np.arange(first, stop) for first, stop in runs.tolist()])
+    # The records with which a piece can begin, as indices among the kept records, and their byte offsets.
     if index.block_offsets is None:
-        records, offsets = np.arange(len(kept_records)), index.offsets.astype(np.int64)[kept_records]
+        records = np.arange(len(kept_records))
+        offsets = index.offsets.astype(np.int64)[kept_records]
     else:
         # A piece has whole blocks, since any record of a compressed block needs the whole block.
         blocks = np.unique(kept_records // index.block_records)
         records = np.searchsorted(kept_records, blocks * index.block_records)
         offsets = index.block_offsets.astype(np.int64)[blocks]
     # Indices in `records` and `offsets` at which the pieces begin.
-    firsts, max_bytes = [0], max(1, piece_bytes - _SPARE_BYTES)
+    firsts = [0]
+    max_bytes = max(1, piece_bytes - _SPARE_BYTES)
     while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
         # The last record, or block, that begins at most `max_bytes` after the piece's start, so that the piece ends there.
         next_first = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1

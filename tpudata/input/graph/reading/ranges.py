@@ -40,7 +40,7 @@ class FileRanges:
         return self.plan.num_reads
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
-        """Return the numbers of records at which reading can begin, int64 [n]."""
+        """Return the record numbers at which reading can begin, int64 [n]."""
         # With gaps each segment is read separately, and every start begins a segment: more starts would make small reads.
         return chunks.firsts if self.stored.has_gaps else self.plan.find_read_starts(chunks)
 
@@ -55,7 +55,7 @@ class FileRanges:
         return self.plan.reads_whole_batches(rows) or (self.cache_wrapper is not None and rows.count < rows.total)
 
     def make_loader(self, cuts: Integers) -> Load:
-        """Return a function that reads ranges, most of which begin at one of `cuts`."""
+        """Return a function that reads ranges, most of which begin at one of the record numbers `cuts`."""
         return self.stored.make_loader(cuts, is_decoded=self.is_decoded, cache_wrapper=self.cache_wrapper)
 
     def read(self, ranges: tf.data.Dataset, load: Load, num_reads: int | None = None) -> tf.data.Dataset:
@@ -101,7 +101,7 @@ class MemoryRanges:
         return (self.all_records.repeat(),)
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
-        """Return the numbers of records at which ranges begin."""
+        """Return the record numbers at which chunks begin, since no file is read."""
         return chunks.firsts
 
     def choose_host_chunks(self, chunks: Chunks, _: Rows) -> Chunks:
@@ -129,7 +129,7 @@ class MemoryRanges:
         return _gather(all_records, tf.gather(elements, positions))
 
     def gather_records(self, elements: tf.data.Dataset) -> tf.data.Dataset:
-        """Return a dataset of records, in place of the record numbers that `elements` has."""
+        """Return a dataset of the records whose record numbers `elements` has."""
         numbered = tf.data.Dataset.zip((elements, *self.memory_datasets))
         return numbered.map(without_autograph(lambda numbers, all_records: _gather(all_records, numbers)))
 

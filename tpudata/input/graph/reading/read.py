@@ -54,12 +54,13 @@ class RecordReader:
 
         Raises:
             tf.errors.DataLossError: the checksum of a TFRecord does not match. Errors are raised when the tensor is computed.
-            tf.errors.InvalidArgumentError: a file has other records than its index says.
+            tf.errors.InvalidArgumentError: a file has other records than its index.
         """
         # The segments of the first and the last record.
-        low, high = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
+        first_segment, last_segment = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
 
         def read_segment(segment: tf.Tensor) -> tf.data.Dataset:
+            """Return a dataset of the records [first, stop) that are in one segment."""
             first_read = tf.maximum(first, tf.gather(self._firsts, segment))
             stop_read = tf.minimum(stop, tf.gather(self._firsts, segment + 1))
             run = self._make_run(segment, segment, first_read, stop_read)
@@ -67,42 +68,43 @@ class RecordReader:
 
         # `SplitFiles.read_records` may go on after the last record: only as many as wanted are taken.
         if self._has_gaps:
-            records = tf.data.Dataset.range(low, high + 1).flat_map(read_segment)
+            records = tf.data.Dataset.range(first_segment, last_segment + 1).flat_map(read_segment)
         else:
-            records = self._files.read_records(self._make_run(low, high, first, stop))
-        frames = records.batch(stop - first).take(1).get_single_element()
+            records = self._files.read_records(self._make_run(first_segment, last_segment, first, stop))
+        stored = records.batch(stop - first).take(1).get_single_element()
         message = "A file has fewer records than its index says: it has changed since the dataset was opened."
-        frames = ensure(frames, tf.equal(tf.size(frames, tf.int64), stop - first), message)
+        stored = ensure(stored, tf.equal(tf.size(stored, tf.int64), stop - first), message)
         # None unless the files are plain TFRecords: only their sizes are compared here.
         frame_bytes = self._files.frame_bytes
         if frame_bytes is None:
-            return frames
+            return stored
         # A wrong offset may be the start of another record, so compare the number of bytes that were read with the index,
         # which has this number for whole segments only. Most ranges are whole segments.
-        is_whole = tf.equal(tf.gather(self._firsts, low), first) & tf.equal(tf.gather(self._firsts, high + 1), stop)
-        expected = tf.reduce_sum(self._sizes[low : high + 1])
-        size = tf.reduce_sum(tf.cast(tf.strings.length(frames), tf.int64) + frame_bytes)
-        return ensure(frames, ~is_whole | tf.equal(size, expected), OTHER_RECORDS)
+        begins_segment = tf.equal(tf.gather(self._firsts, first_segment), first)
+        ends_segment = tf.equal(tf.gather(self._firsts, last_segment + 1), stop)
+        expected = tf.reduce_sum(self._sizes[first_segment : last_segment + 1])
+        size = tf.reduce_sum(tf.cast(tf.strings.length(stored), tf.int64) + frame_bytes)
+        return ensure(stored, ~(begins_segment & ends_segment) | tf.equal(size, expected), OTHER_RECORDS)
 
-    def _make_run(self, low: tf.Tensor, high: tf.Tensor, first: tf.Tensor, stop: tf.Tensor) -> Run:
+    def _make_run(self, first_segment: tf.Tensor, last_segment: tf.Tensor, first: tf.Tensor, stop: tf.Tensor) -> Run:
         """Return the run of the records [first, stop).
 
         Args:
-            low: index of the segment that has the first record.
-            high: index of the segment that has the last one. No gap lies between the two.
+            first_segment: index of the segment that has the first record.
+            last_segment: index of the segment that has the last record. No gap lies between the two segments.
             first: index of the first record.
             stop: index of the record after the last one.
         """
-        file, start, offset, _, skipped, first_read = tf.unstack(tf.gather(self._table, low))
-        end = tf.gather(self._table, high)[_END_COLUMN]
+        file_index, segment_first, offset, _, skipped, first_record = tf.unstack(tf.gather(self._table, first_segment))
+        end = tf.gather(self._table, last_segment)[_END_COLUMN]
         return Run(
-            path=tf.gather(self._paths, file),
-            file=file,
-            file_bytes=tf.gather(self._file_bytes, file),
+            path=tf.gather(self._paths, file_index),
+            file_index=file_index,
+            file_bytes=tf.gather(self._file_bytes, file_index),
             offset=offset,
             size=end - offset,
-            skipped=skipped + first - start,
+            skipped=skipped + first - segment_first,
             count=stop - first,
-            first_record=first_read,
+            first_record=first_record,
             is_remote=self._is_remote,
         )

@@ -45,7 +45,7 @@ class ReadPlan:
         are_token_rows: whether records are rows of packed tokens.
         chunk_bytes: about the least bytes of a read in a shuffle, which has up to twice as many; other reads have four times as
             many.
-        ids: numbers of some of the records, int64 [n], ascending; None for all. Records are then numbered by their index in `ids`.
+        ids: record numbers of a subset, int64 [n], ascending: records are then numbered by their index in `ids`; None for all.
         pieces: pieces of all stored records; None unless they are read in pieces.
     """
 
@@ -63,8 +63,8 @@ class ReadPlan:
         """Return the plan for all records of a split, from its first index and the indexes that `RecordSizes` needs."""
         split = dataset.kept(split_name)
         # The manifest's shard: the shard in `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
-        (first,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
-        index, sizes = dataset.index(first), RecordSizes.read(dataset, split_name)
+        (first_shard,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
+        index, sizes = dataset.index(first_shard), RecordSizes.read(dataset, split_name)
         record_bytes = max(1, int(index.offsets[-1]) // index.records)
         # If shards are even, the first one's mean is the record size: the mean of all would change the order of resumed trainings.
         if not sizes.mean / _MAX_UNEVENNESS <= record_bytes <= sizes.mean * _MAX_UNEVENNESS:
@@ -90,7 +90,8 @@ class ReadPlan:
     @property
     def mixed_chunks(self) -> Chunks:
         """Chunks for a shuffle."""
-        return self._cut_chunks(self._pick_length(_LARGE_READ_FACTOR if self.are_token_rows else 1, _MIN_CHUNKS))
+        factor = _LARGE_READ_FACTOR if self.are_token_rows else 1
+        return self._cut_chunks(self._pick_length(factor, _MIN_CHUNKS))
 
     @property
     def piece_memory(self) -> int | None:
@@ -112,7 +113,7 @@ class ReadPlan:
     def find_pieces(self, records: Integers) -> Integers:
         """Return the index of the piece of each record number, int64 [n]."""
         assert self.pieces is not None
-        # Pieces count all stored records; a plan for some of them has the numbers of these in `ids`.
+        # Pieces count all stored records; a plan for a subset has the record numbers of the subset in `ids`.
         stored = records if self.ids is None else self.ids[records]
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
@@ -120,22 +121,22 @@ class ReadPlan:
         """Return the mean bytes that all hosts together fetch in training for each byte of the split; 1 if they read no pieces."""
         return 1.0
 
-    def make_shuffled_order(self, total: int, window: int, seed: int) -> TrainingOrder:
+    def make_shuffled_order(self, batch_size: int, window_records: int, seed: int) -> TrainingOrder:
         """Return the order of training that shuffles within a window of fewer than all records.
 
         Args:
-            total: rows of the global batch.
-            window: records that are permuted together.
+            batch_size: rows of the global batch.
+            window_records: number of records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
         """
-        return TrainingOrder.make(self.mixed_chunks, total, window, seed)
+        return TrainingOrder.make(self.mixed_chunks, batch_size, window_records, seed)
 
     def choose_host_chunks(self, num_rows: int) -> Chunks:
-        """Return chunks for a host that reads a run of `num_rows` records a step; uncompressed, a quarter is wasted at most."""
+        """Return chunks for a host that reads `num_rows` records a step; without compression, at most a quarter is read in vain."""
         return self._cut_chunks(max(1, num_rows // _CHUNKS_PER_HOST_STEP, self.block_records or 1))
 
     def find_read_starts(self, chunks: Chunks) -> Integers:
-        """Return the numbers of records at which reading can begin without reading earlier ones, int64 [n]."""
+        """Return the record numbers at which reading can begin without reading earlier records, int64 [n]."""
         count, size = self.split.records, self.record_bytes
         # Besides the starts of the chunks, there are at most about _MAX_READ_STARTS, at least _READ_START_BYTES apart.
         length = count_chunk_records(count, size, max(_READ_START_BYTES, -(-count // _MAX_READ_STARTS) * size))

@@ -23,12 +23,12 @@ class RecordSizes:
     """Cumulative sizes of the records of a split; records in quarantine are omitted.
 
     Attributes:
-        sampled_records: numbers of some records, ascending from 0, and the number of records at the end: int64 [n].
-        ends: bytes of all records before each sampled record, before compression: int64 [n].
+        sampled_records: record numbers of some records, ascending from 0, and last the number of all records: int64 [n].
+        bytes_before: bytes of all records before each sampled record, and last of all records; uncompressed, int64 [n].
     """
 
     sampled_records: Integers
-    ends: Integers
+    bytes_before: Integers
 
     @classmethod
     def read(cls, dataset: Dataset, split: str) -> RecordSizes:
@@ -40,7 +40,7 @@ class RecordSizes:
             StorageError: an index cannot be read.
         """
         shards = KeptShards.make(dataset, split)
-        step = -(-int(shards.stops[-1]) // _MAX_SAMPLES)
+        sampling_interval = -(-int(shards.stops[-1]) // _MAX_SAMPLES)
 
         def read_sizes(shard_index: int) -> tuple[Integers, Integers, int]:
             """Return the sampled records of a shard, the bytes of its records before each sampled one, and of all."""
@@ -54,28 +54,38 @@ class RecordSizes:
                 [np.diff(offsets[first : stop + 1]) for first, stop in shards.runs[shard_index].tolist()]
             )
             bytes_before = np.append(0, np.cumsum(sizes))
-            # Every `step`-th record of the split.
-            sampled = np.arange(-first_kept % step, len(sizes), step)
+            # The records of this shard among every `sampling_interval`-th record of the split.
+            sampled = np.arange(-first_kept % sampling_interval, len(sizes), sampling_interval)
             return sampled + first_kept, bytes_before[sampled], int(bytes_before[-1])
 
         shard_sizes = shards.map(read_sizes)
-        # `totals` are the bytes of the split before each shard and at the end; `ends` are the bytes before each sampled record.
-        totals = np.cumsum([0, *(total for _, _, total in shard_sizes)])
-        ends = [bytes_before + total for (_, bytes_before, _), total in zip(shard_sizes, totals[:-1], strict=True)]
+        # Bytes of the split before each shard, and last of the whole split.
+        bytes_before_shards = np.cumsum([0, *(shard_bytes for _, _, shard_bytes in shard_sizes)])
+        bytes_before_samples = [
+            bytes_before_shard + bytes_in_shard_before
+            for (_, bytes_in_shard_before, _), bytes_before_shard in zip(
+                shard_sizes, bytes_before_shards[:-1], strict=True
+            )
+        ]
         return cls(
             np.append(np.concatenate([sampled for sampled, _, _ in shard_sizes]), shards.stops[-1]),
-            np.append(np.concatenate(ends), totals[-1]),
+            np.append(np.concatenate(bytes_before_samples), bytes_before_shards[-1]),
         )
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all records."""
+        return int(self.bytes_before[-1])
 
     @property
     def mean(self) -> int:
         """Mean size of a record in bytes, at least 1."""
-        return max(1, int(self.ends[-1]) // int(self.sampled_records[-1]))
+        return max(1, self.total_bytes // int(self.sampled_records[-1]))
 
     def sum_bytes_before(self, records: Integers) -> npt.NDArray[np.float64]:
         """Return for each record number the bytes of all records before it, interpolated between the sampled records."""
-        return np.interp(records, self.sampled_records, self.ends)
+        return np.interp(records, self.sampled_records, self.bytes_before)
 
     def find_records(self, offsets: npt.NDArray[np.float64]) -> Integers:
-        """Return the indices of the records that contain these bytes of the split, interpolated between the sampled records."""
-        return np.interp(offsets, self.ends, self.sampled_records).astype(np.int64)
+        """Return the record number of the record at each byte offset in the split, interpolated between the sampled records."""
+        return np.interp(offsets, self.bytes_before, self.sampled_records).astype(np.int64)

@@ -93,14 +93,16 @@ def _cut_shard(index: ShardIndex, runs: Integers, cuts: Integers) -> tuple[Integ
     begins = np.append(0, ends[:-1])
     firsts = np.unique(np.concatenate([begins, cuts]))
     counts = np.append(firsts[1:], ends[-1]) - firsts
-    # The run of each segment, and so its first record in the shard.
-    run = np.searchsorted(begins, firsts, "right") - 1
-    records = firsts - begins[run] + runs[run, 0]
+    # The run that has each segment, and so the index in the shard of the segment's first record.
+    run_indices = np.searchsorted(begins, firsts, "right") - 1
+    records = firsts - begins[run_indices] + runs[run_indices, 0]
     stops = records + counts
     if index.block_offsets is None:
         offsets = index.offsets.astype(np.int64)
         return firsts, offsets[records], offsets[stops] - offsets[records], np.zeros_like(firsts), records
     # Blocks are read whole, from the first record's block on; the records before it in its block are skipped.
-    block, stop_block = records // index.block_records, -(-stops // index.block_records)
-    offsets, first_records = index.block_offsets.astype(np.int64), block * index.block_records
-    return firsts, offsets[block], offsets[stop_block] - offsets[block], records - first_records, first_records
+    first_blocks, stop_blocks = records // index.block_records, -(-stops // index.block_records)
+    offsets = index.block_offsets.astype(np.int64)
+    first_records = first_blocks * index.block_records
+    sizes = offsets[stop_blocks] - offsets[first_blocks]
+    return firsts, offsets[first_blocks], sizes, records - first_records, first_records

@@ -27,7 +27,7 @@ class StoredRecords:
     Args:
         files: the files of the split.
         fields: fields that are read of each record.
-        ids: numbers of some of the records, ascending; None for all. Records are then numbered by their index in `ids`.
+        ids: record numbers of a subset, ascending: records are then numbered by their index in `ids`; None for all.
 
     Attributes:
         ids: the argument `ids`.
@@ -56,7 +56,7 @@ class StoredRecords:
 
     def describe_location(self, record_index: int) -> str:
         """Return the file and the byte offset of a record, for messages; in a compressed shard the offset of its block."""
-        # `ids` are the numbers in the split of the records of a subset.
+        # For a subset, `ids` has the record numbers in the split.
         stored_record = record_index if self.ids is None else int(self.ids[record_index])
         segments = cut_into_segments(self._files.dataset, self._files.split, [stored_record])
         segment = int(np.searchsorted(segments.firsts, stored_record, "right")) - 1
@@ -81,11 +81,11 @@ class StoredRecords:
         """Return a function that reads ranges of records, most of which begin at one of `cuts`.
 
         Args:
-            cuts: numbers of records, int64 [n].
+            cuts: record numbers, int64 [n].
             is_decoded: whether records are decoded, or returned as stored: string [n].
             cache_wrapper: wrapper that caches the records of ranges; None without a cache.
         """
-        # `ids` are the numbers in the split of the records of a subset.
+        # For a subset, `ids` has the record numbers in the split.
         stored_cuts = cuts if self.ids is None else self.ids[cuts]
         # Keep the segments for the next call with the same cuts, since making them reads indexes.
         if self._segments is None or self._segments[0] != stored_cuts.tobytes():
@@ -100,6 +100,7 @@ class StoredRecords:
         ids = None if self.ids is None else tf.constant(self.ids)
 
         def load(first: tf.Tensor, stop: tf.Tensor) -> Tensors:
+            """Return the records [first, stop), as these records are numbered."""
             if ids is None:
                 stored = read(first, stop)
             else:

@@ -18,7 +18,7 @@ from tpudata.tensor_types import Element
 _MOVES = "moves"
 
 
-def scale_batch(fields: Fields, images: Images) -> Step:
+def make_scale_step(fields: Fields, images: Images) -> Step:
     """Return the step that applies `scale_images` to the images among the columns of a batch."""
 
     @without_autograph
@@ -29,7 +29,7 @@ def scale_batch(fields: Fields, images: Images) -> Step:
     return scale
 
 
-def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Step:
+def make_image_step(fields: Fields, images: Images, *, tracks_moves: bool) -> Step:
     """Return the step that crops, augments and scales the images among the columns of a record, with label maps and masks.
 
     Args:
@@ -40,7 +40,7 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
 
     @without_autograph
     def prepare(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
-        first = next(iter(fields.images), None)
+        first_image = next(iter(fields.images), None)
         # Label maps and masks belong to the first image.
         maps = {field.feature.name: (field.feature, columns[field.feature.name]) for field in fields.label_maps}
         masks = {
@@ -49,7 +49,8 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
             )
             for field in fields.masks
         }
-        shape, moves = None, list[tf.Tensor]()
+        previous_shape = None
+        moves: list[tf.Tensor] = []
         for field in fields.images:
             name, channels = field.feature.name, field.feature.shape[2]
             assert channels is not None
@@ -59,13 +60,13 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
                 channels,
                 images,
                 extras.get("seed"),
-                maps if field is first else {},
-                masks=masks if field is first else {},
-                tracks_moves=tracks_moves and field is first,
+                maps if field is first_image else {},
+                masks=masks if field is first_image else {},
+                tracks_moves=tracks_moves and field is first_image,
             )
             # Images of one size have one crop window, so a crop rejects records with images of several sizes.
-            image = prepared.image if field is first else _ensure_same_size(field, prepared, shape)
-            shape = prepared.shape
+            image = prepared.image if field is first_image else _ensure_same_size(field, prepared, previous_shape)
+            previous_shape = prepared.shape
             columns = {**columns, name: image, **prepared.maps, **prepared.masks}
             moves += prepared.moves
         return columns, {**extras, _MOVES: tf.stack(moves)} if moves else extras
@@ -73,24 +74,24 @@ def prepare_record(fields: Fields, images: Images, *, tracks_moves: bool) -> Ste
     return prepare
 
 
-def _ensure_same_size(field: Field, prepared: PreparedImage, shape: tf.Tensor | None) -> tf.Tensor:
+def _ensure_same_size(field: Field, prepared: PreparedImage, previous_shape: tf.Tensor | None) -> tf.Tensor:
     """Return a prepared image; fail at run time if it and the previous image differ in size before the crop.
 
     Args:
         field: field of the image.
         prepared: the image.
-        shape: int32 [3], the shape of the previous image before its crop; None without a crop.
+        previous_shape: int32 [3], the shape of the previous image before its crop; None without a crop.
     """
-    if prepared.shape is None or shape is None:
+    if prepared.shape is None or previous_shape is None:
         return prepared.image
     message = (
         f"Feature {field.feature.name}: a record has images of two sizes, of which a crop takes one window. Store images of one"
         " size, or pass size= in place of the crop."
     )
-    return ensure(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], shape[:2])), message)
+    return ensure(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], previous_shape[:2])), message)
 
 
-def move_boxes_and_points(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
+def make_move_step(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
     """Return the step that moves boxes and points with their images.
 
     Args:

@@ -15,7 +15,7 @@ from tpudata.input.order.seeds import MIX_SEED, derive_seed
 from tpudata.tensor_types import Element
 
 
-def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
+def make_mix_step(fields: Fields, options: MixUp | CutMix) -> Step:
     """Return the step that mixes images and labels of a batch, with the seed of the first row, which is unique to the batch.
 
     The step raises FeatureError if `transform` has turned the labels into something that cannot be mixed.
@@ -46,7 +46,7 @@ def mix_batch(fields: Fields, options: MixUp | CutMix) -> Step:
     return mix
 
 
-def transpose_batch(fields: Fields, permutation: tuple[int, ...]) -> Step:
+def make_transpose_step(fields: Fields, permutation: tuple[int, ...]) -> Step:
     """Return the step that permutes the axes of a batch's images and label maps, as `tf.transpose` does."""
 
     @without_autograph

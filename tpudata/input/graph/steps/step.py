@@ -12,7 +12,8 @@ from tpudata.tensor_types import Element
 
 # Tensors that accompany an element but are not features: `seed`, `weights` of evaluation, the weight and the moves of records.
 Extras: TypeAlias = "dict[str, tf.Tensor]"
-# Function from an element and its extras to the changed ones. Before the fields are fed, the element is the dict of their columns.
+# Function from an element and its extras to the changed ones; the functions `make_..._step` make them. Before the fields are fed,
+# the element is the dict of their columns.
 Step: TypeAlias = "Callable[[Element, Extras], tuple[Element, Extras]]"
 
 

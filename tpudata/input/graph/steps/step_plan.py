@@ -10,11 +10,16 @@ import tensorflow as tf
 from tpudata.input.dataset.fields import Fields
 from tpudata.input.dataset_ops import without_autograph
 from tpudata.input.elements import ensure_row_count
-from tpudata.input.graph.steps.images import move_boxes_and_points, prepare_record, scale_batch
-from tpudata.input.graph.steps.mix import mix_batch, transpose_batch
+from tpudata.input.graph.steps.images import make_image_step, make_move_step, make_scale_step
+from tpudata.input.graph.steps.mix import make_mix_step, make_transpose_step
 from tpudata.input.graph.steps.step import Extras, Step
-from tpudata.input.graph.steps.transform import check_result, parse_records, transform_batch, transform_record
-from tpudata.input.graph.steps.weights import add_weights, make_weights_check, weigh_records
+from tpudata.input.graph.steps.transform import (
+    check_result,
+    make_batch_transform_step,
+    make_parse_step,
+    make_transform_step,
+)
+from tpudata.input.graph.steps.weights import make_record_weight_step, make_weights_check_step, make_weights_step
 from tpudata.input.lists.tables import Table, find_tables
 from tpudata.input.options.hosts import Rows
 from tpudata.input.options.options import Options
@@ -46,7 +51,7 @@ class StepPlan:
     @property
     def parse_steps(self) -> list[Step]:
         """The step that parses serialized records with the user's `parse`, which AutoGraph converts; empty if there is none."""
-        return [] if self.options.parse is None else [parse_records(self.options.parse)]
+        return [] if self.options.parse is None else [make_parse_step(self.options.parse)]
 
     @property
     def record_steps(self) -> list[Step]:
@@ -58,12 +63,12 @@ class StepPlan:
         if options.parse is None:
             steps += self._weight_steps
             steps += [
-                prepare_record(self.fields, options.images, tracks_moves=bool(self._box_and_point_tables)),
+                make_image_step(self.fields, options.images, tracks_moves=bool(self._box_and_point_tables)),
                 self._feed_step,
             ]
         if options.transform is not None:
             steps += self._make_move_steps(is_batch=False)
-            steps += [transform_record(options.transform)]
+            steps += [make_transform_step(options.transform)]
         return steps
 
     @property
@@ -76,7 +81,7 @@ class StepPlan:
         # Results of the user's parse are fed unchanged.
         if options.parse is not None:
             return []
-        return [*self._weight_steps, scale_batch(self.fields, options.images), self._feed_step]
+        return [*self._weight_steps, make_scale_step(self.fields, options.images), self._feed_step]
 
     def plan_batch(self, rows: Rows, num_records: int) -> list[Step]:
         """Return the steps of a whole batch, after the row steps.
@@ -86,23 +91,23 @@ class StepPlan:
             num_records: number of records that are fed in an epoch.
         """
         options, fields = self.options, self.fields
-        steps = [fix_row_count(rows.batch_size)]
+        steps = [make_row_count_step(rows.batch_size)]
         if options.images.mix is not None:
-            steps += [mix_batch(fields, options.images.mix)]
+            steps += [make_mix_step(fields, options.images.mix)]
         if options.images.permutation is not None:
-            steps += [transpose_batch(fields, options.images.permutation)]
+            steps += [make_transpose_step(fields, options.images.permutation)]
         if options.batch_transform is not None:
             is_weighed = not options.training or fields.weight is not None
             # Rows are not the first axis of transposed images, so their number is not checked.
             keeps_rows = is_weighed and options.images.permutation is None
             steps += [
-                transform_batch(
+                make_batch_transform_step(
                     options.batch_transform, rows.batch_size, has_labels=self.has_labels, keeps_rows=keeps_rows
                 )
             ]
         if not options.training:
-            steps += [make_weights_check(options.weights, num_records, rows.total)]
-        return [*steps, add_weights(options.weights, fields.weight, has_targets=self.sequences.has_targets)]
+            steps += [make_weights_check_step(options.weights, num_records, rows.total)]
+        return [*steps, make_weights_step(options.weights, fields.weight, has_targets=self.sequences.has_targets)]
 
     def check_record(self, spec: Element) -> None:
         """Check the `element_spec` of records after their steps, as `check_result` does for the user's transform."""
@@ -111,18 +116,18 @@ class StepPlan:
     @property
     def _weight_steps(self) -> list[Step]:
         """The step that takes the weights of records from their column; empty without weights."""
-        return [] if self.fields.weight is None else [weigh_records(self.fields.weight)]
+        return [] if self.fields.weight is None else [make_record_weight_step(self.fields.weight)]
 
     @property
     def _feed_step(self) -> Step:
         """The step from columns to features and labels."""
-        return _feed_columns(self.fields, self.sequences, is_bare=self.options.is_bare)
+        return _make_feed_step(self.fields, self.sequences, is_bare=self.options.is_bare)
 
     def _make_move_steps(self, *, is_batch: bool) -> list[Step]:
         """Return the step that moves boxes and points with their image, in a list; an empty list if nothing moves."""
         least_visible = self.options.images.least_visible
         tables = self._box_and_point_tables
-        return [move_boxes_and_points(tables, least_visible, is_batch=is_batch)] if tables else []
+        return [make_move_step(tables, least_visible, is_batch=is_batch)] if tables else []
 
     @functools.cached_property
     def _box_and_point_tables(self) -> tuple[Table, ...]:
@@ -130,7 +135,7 @@ class StepPlan:
         return find_tables(self.fields) if self.options.images.moves_pixels else ()
 
 
-def fix_row_count(batch_size: int) -> Step:
+def make_row_count_step(batch_size: int) -> Step:
     """Return the step that sets the number of rows in the static shapes of a batch."""
 
     @without_autograph
@@ -141,7 +146,7 @@ def fix_row_count(batch_size: int) -> Step:
     return set_batch_size
 
 
-def _feed_columns(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Step:
+def _make_feed_step(fields: Fields, sequences: Sequences, *, is_bare: bool) -> Step:
     """Return the step that turns columns, by the names of features, into (features, labels), or features without labels.
 
     Args:

@@ -16,17 +16,18 @@ from tpudata.input.options.options import check_arguments, name_parts, takes_see
 from tpudata.tensor_types import Element, Tensors
 
 
-def parse_records(parse: Callable[..., Element]) -> Step:
-    """Return the step that parses the stored records of a batch by the user's function, which AutoGraph converts."""
+def make_parse_step(parse: Callable[..., Element]) -> Step:
+    """Return the step that parses the stored records of a batch with the user's function, which AutoGraph converts."""
 
     def parse_batch(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Element, Extras]:
+        # With `parse`, the whole record is the only field.
         (serialized,) = columns.values()
         return parse_rows(parse, serialized), extras
 
     return parse_batch
 
 
-def transform_record(function: Callable[..., Element]) -> Step:
+def make_transform_step(function: Callable[..., Element]) -> Step:
     """Return the step that calls the user's transform, which AutoGraph converts, with a record."""
     is_seeded = takes_seed(function)
 
@@ -39,7 +40,9 @@ def transform_record(function: Callable[..., Element]) -> Step:
     return transform
 
 
-def transform_batch(function: Callable[..., Element], batch_size: int, *, has_labels: bool, keeps_rows: bool) -> Step:
+def make_batch_transform_step(
+    function: Callable[..., Element], batch_size: int, *, has_labels: bool, keeps_rows: bool
+) -> Step:
     """Return the step that calls the user's batch_transform.
 
     Args:

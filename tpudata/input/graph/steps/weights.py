@@ -20,7 +20,7 @@ _RECORD_WEIGHT = "record_weight"
 _MIN_WEIGHT = 2.0**-126
 
 
-def weigh_records(field: Field) -> Step:
+def make_record_weight_step(field: Field) -> Step:
     """Return the step that checks the weights of records and adds them as an extra, float32, from the column of `field`."""
 
     @without_autograph
@@ -36,8 +36,8 @@ def weigh_records(field: Field) -> Step:
     return take_weights
 
 
-def make_weights_check(option: str, num_records: int, batch_size: int) -> Step:
-    """Return the step that raises UsageError if an evaluation has no place for the weights of its rows.
+def make_weights_check_step(option: str, num_records: int, batch_size: int) -> Step:
+    """Return the step that raises UsageError if the batches of an evaluation cannot take the weights of their rows.
 
     "sample_weight" needs labels; "feature" needs a dict of features, unless there is no padding.
 
@@ -65,10 +65,10 @@ def make_weights_check(option: str, num_records: int, batch_size: int) -> Step:
     return check
 
 
-def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
+def make_weights_step(option: str, field: Field | None, *, has_targets: bool) -> Step:
     """Return the step that adds to a batch the weights of its rows, if it has any, and multiplies weights of tokens by them.
 
-    The step raises FeatureError if weights of records have no place, or the name of a feature.
+    The step raises FeatureError if features cannot take the weights of records, or if one is already called "weights".
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
@@ -88,7 +88,7 @@ def add_weights(option: str, field: Field | None, *, has_targets: bool) -> Step:
             element = (*element, weights)
         elif weights is not None and takes_weights(element):
             element = replace_features(element, {**get_features(element), WEIGHTS: weights})
-        # Weights of records need a place. Without them, all weights are 1: `make_weights_check` has rejected padding.
+        # Weights of records must not be lost. Without them, all weights are 1: `make_weights_check_step` has rejected padding.
         elif weights is not None and field is not None:
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"
@@ -115,11 +115,11 @@ def takes_weights(element: Element) -> bool:
 
 def _compute_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | None:
     """Return the weights of a batch's rows, float32 [B]: 0 for padding; None in training without weights of records."""
-    # In evaluation, 1 for records and 0 for padding; None in training.
-    is_real = extras.get("weights")
+    # float32 1 for records and 0 for padding in evaluation; None in training.
+    padding_weights = extras.get("weights")
     if field is None:
-        return is_real
-    if is_real is None:
+        return padding_weights
+    if padding_weights is None:
         return extras[_RECORD_WEIGHT]
     # A record's weight of 0 is raised, since 0 stands for padding.
-    return is_real * tf.maximum(extras[_RECORD_WEIGHT], _MIN_WEIGHT)
+    return padding_weights * tf.maximum(extras[_RECORD_WEIGHT], _MIN_WEIGHT)

@@ -31,7 +31,9 @@ _TICK_SECONDS = 0.05
 _TICK, _ELEMENT, _END = range(3)
 
 
-def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: int, count: int) -> tf.data.Dataset:
+def receive_stream(
+    service: DataService, stream: tf.data.Dataset, stream_index: int, num_streams: int
+) -> tf.data.Dataset:
     """Return a dataset of a stream's elements, received from the worker that makes it.
 
     It fails with `tf.errors.InvalidArgumentError` if the worker has not registered, restarts, is lost, or gives no element in time.
@@ -40,37 +42,38 @@ def receive_stream(service: DataService, stream: tf.data.Dataset, stream_index: 
         service: the cluster whose worker makes the stream.
         stream: the stream, as a worker makes it.
         stream_index: index of the stream.
-        count: number of streams of this process.
+        num_streams: number of streams of this process.
     """
-    part = list_parts(count).filter(without_autograph(lambda index: index == stream_index))
+    part = list_parts(num_streams).filter(without_autograph(lambda index: index == stream_index))
     marked = _mark_end(stream)
     # The dataset is the stream on the worker that has the part, and empty on the others.
     numbered = part.flat_map(without_autograph(lambda _: marked.enumerate()))
-    worker = f"tf.data service at {service.address}: the worker of part {stream_index} of {count}"
-    missing = f"{worker} ended its part early: it has not registered yet, or was lost. {_AGAIN}"
-    silent = f"{worker} {SILENT} {service.timeout_seconds:g} s (DataService's timeout_seconds). {_AGAIN}"
+    worker = f"tf.data service at {service.address}: the worker of part {stream_index} of {num_streams}"
+    missing_message = f"{worker} ended its part early: it has not registered yet, or was lost. {_AGAIN}"
+    silent_message = f"{worker} {SILENT} {service.timeout_seconds:g} s (DataService's timeout_seconds). {_AGAIN}"
 
     def check_number(expected: tf.Tensor, numbered_element: tuple[tf.Tensor, tuple[tf.Tensor, Element]]) -> Tensors:
+        """Return (kind, element) without the number; fail if it is not the expected number."""
         number, kind_and_element = numbered_element
         is_next = tf.equal(number, expected)
         return tf.nest.map_structure(lambda tensor: ensure(tensor, is_next, _RESTARTED), kind_and_element)
 
-    received = limit_waits(distribute_to_workers(service, numbered), service.timeout_seconds, silent)
+    received = limit_waits(distribute_to_workers(service, numbered), service.timeout_seconds, silent_message)
     in_order = tf.data.Dataset.zip((tf.data.Dataset.counter(), received)).map(without_autograph(check_number))
     # A complete stream stops at its mark: the failing element is reached only if the mark is missing.
-    guarded = in_order.concatenate(_make_failing(in_order.element_spec, missing))
+    guarded = in_order.concatenate(_make_failing(in_order.element_spec, missing_message))
     with_kinds = guarded.take_while(without_autograph(lambda kind, _: tf.equal(kind, _ELEMENT)))
     return with_kinds.map(without_autograph(lambda _, element: element))
 
 
-def list_parts(count: int = 0) -> tf.data.Dataset:
+def list_parts(min_count: int = 0) -> tf.data.Dataset:
     """Return a dataset of the numbers of parts, 0, 1, ..., which the service divides among the workers: each yields its shard.
 
-    There are `NUM_PARTS`, or `count` if it is more, so that each of up to `NUM_PARTS` workers has one.
-    The dispatcher replaces SHARD_HINT by the number of workers and the index of the worker.
+    There are `NUM_PARTS`, or `min_count` if it is more, so that each of up to `NUM_PARTS` workers has one.
+    The dispatcher replaces SHARD_HINT with the number of workers and the index of the worker.
     """
     hint = tf.data.experimental.SHARD_HINT
-    return tf.data.Dataset.range(max(count, NUM_PARTS)).shard(hint, hint)
+    return tf.data.Dataset.range(max(min_count, NUM_PARTS)).shard(hint, hint)
 
 
 def distribute_to_workers(service: DataService, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -113,6 +116,7 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
 
     # All three kinds are (kind, optional element), so that they have one spec.
     def make_mark(kind: int) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.experimental.Optional]]:
+        """Return a function that turns any tensor into (kind, no element)."""
         return without_autograph(lambda _: (tf.constant(kind, tf.int32), tf.experimental.Optional.empty(spec)))
 
     def make_element(*parts: Tensors) -> tuple[tf.Tensor, tf.experimental.Optional]:
@@ -123,7 +127,8 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     clock = _slow_down(tf.data.Dataset.range(1).repeat(), tick_seconds).map(make_mark(_TICK))
 
     def take_source(source_index: tf.Tensor) -> tf.data.Dataset:
-        # interleave traces one function for both sources: one of them is empty in each call.
+        """Return the elements for index 0, and the clock for index 1."""
+        # interleave traces this function once for both: so it joins both sources, of which one is empty.
         no_elements, all_elements = tf.constant(0, tf.int64), tf.constant(-1, tf.int64)
         is_dataset = tf.equal(source_index, 0)
         dataset_elements = elements.take(tf.where(is_dataset, all_elements, no_elements))
@@ -136,6 +141,7 @@ def limit_waits(dataset: tf.data.Dataset, seconds: float, message: str) -> tf.da
     def count_ticks(
         num_ticks: tf.Tensor, kind_and_element: tuple[tf.Tensor, tf.experimental.Optional]
     ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.experimental.Optional]]:
+        """Return the number of ticks since the last element, and (kind, element); fail if there are too many ticks."""
         kind, element = kind_and_element
         num_ticks = tf.where(tf.equal(kind, _TICK), num_ticks + 1, 0)
         # Up to two ticks were made before the consumer waited.

@@ -23,7 +23,7 @@ from tpudata.input.options.service import DataService
 
 _log = logging.getLogger("tpudata")
 _METHOD = "/tensorflow.data.DispatcherService/GetWorkers"
-# Pause between two looks at the service.
+# Pause between two checks of the service.
 _TRY_SECONDS = 0.5
 # Time in which the dispatcher, and each worker, must answer.
 _CALL_SECONDS = 5.0
@@ -41,9 +41,11 @@ def wait_for_workers(service: DataService) -> None:
     Raises:
         ServiceError: the dispatcher or a worker did not answer, or a worker did not register, in time.
     """
-    started, timeout_seconds, has_logged = time.monotonic(), service.timeout_seconds, False
+    start_seconds = time.monotonic()
+    timeout_seconds = service.timeout_seconds
+    has_logged = False
     while (missing := _describe_missing(service)) is not None:
-        waited_seconds = time.monotonic() - started
+        waited_seconds = time.monotonic() - start_seconds
         status = f"tf.data service at {service.address}: {missing}"
         if waited_seconds >= timeout_seconds:
             raise ServiceError(
@@ -75,7 +77,7 @@ def _describe_missing(service: DataService) -> str | None:
     # TensorFlow's own error follows.
     if len(parts_of_workers) in (0, NUM_PARTS):
         return None
-    # Each worker of the list has the same number of parts: worker w of n has w, w + n, w + 2 n, ...
+    # Worker w of the n in the list has the parts w, w + n, w + 2 n, ...: all have about equally many.
     num_listed = round(NUM_PARTS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(num_listed)} - {part % num_listed for part in parts_of_workers})
     # If a worker registered between the two lists, the numbers may not show which one is missing.
@@ -89,7 +91,8 @@ def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int
     """Return the part numbers of all workers, see `list_parts`; None if one does not answer in time, () after an error."""
     parts: Sequence[int] | None = None
 
-    def list_parts_of_all() -> None:
+    def ask_workers() -> None:
+        """Set `parts` to the result."""
         nonlocal parts
         try:
             answers = iterate_numpy(lambda: limit_waits(distribute_to_workers(service, list_parts()), seconds, SILENT))
@@ -98,7 +101,7 @@ def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int
             parts = None if SILENT in error.message else ()
 
     # In another thread, so that this one handles signals, such as Ctrl-C, while it waits.
-    thread = threading.Thread(target=list_parts_of_all, name="tpudata-service", daemon=True)
+    thread = threading.Thread(target=ask_workers, name="tpudata-service", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(0.1)
@@ -118,9 +121,9 @@ def _list_registered(address: str) -> list[str] | None:
     # GetWorkersResponse has a message of each worker in field 1, whose field 1 is the address.
     # The service is private: TensorFlow 2.20 and 2.21 have it, and tests/input/test_service.py fails if it changes.
     return [
-        response[start:stop].decode()
-        for number, _, begin, end in iterate_fields(memoryview(response))
-        if number == 1
-        for field, _, start, stop in iterate_fields(memoryview(response), begin, end)
-        if field == 1
+        response[address_begin:address_end].decode()
+        for outer_number, _, begin, end in iterate_fields(memoryview(response))
+        if outer_number == 1
+        for inner_number, _, address_begin, address_end in iterate_fields(memoryview(response), begin, end)
+        if inner_number == 1
     ]
