@@ -125,9 +125,7 @@ def estimate_memory(folder: str, split: str, image_size: str, crop: str, sequenc
     request = InputRequest(open_shards(dataset, split), fields, Options(training=True))
     records = Records.open(request)
     free_bytes = measure_free_memory()
-    # Records in quarantine are not fed.
-    kept_split = dataset.kept(split)
-    decoded_bytes = kept_split.records * fields.estimate_record_bytes(kept_split)
+    decoded_bytes = records.plan.split.records * fields.estimate_record_bytes(records.plan.sizes.mean)
     # With a crop, a cache keeps encoded images.
     is_cached = not crop and choose_cache("auto", request, records.plan).is_in_memory
     window_bytes = records.window.bytes

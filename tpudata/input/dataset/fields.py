@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tpudata.format import Feature, Split
+from tpudata.format import Feature
 
 # Marks padding until the model's pad id replaces it: no id is this small.
 PADDING = -(2**31)
@@ -148,10 +148,13 @@ class Fields:
         key = field.padding.key
         return next(candidate for candidate in self.inputs if candidate.counted_key == key)
 
-    def estimate_record_bytes(self, split: Split) -> int:
-        """Estimate the memory of one decoded record of a split, in bytes, at least 1; too low for strings in compressed shards."""
+    def estimate_record_bytes(self, stored_bytes: int) -> int:
+        """Estimate the memory of one decoded record, in bytes, at least 1.
+
+        Args:
+            stored_bytes: mean size of a stored record before compression.
+        """
         sizes = [field.bytes for field in self.all]
-        # The sizes of strings are unknown. On average, the strings of a record have at most the bytes of a stored record, unless
-        # shards are compressed.
-        string_bytes = math.ceil(split.bytes / split.records) if None in sizes else 0
+        # The sizes of strings are unknown. On average, the strings of a record have at most the bytes of a stored record.
+        string_bytes = stored_bytes if None in sizes else 0
         return max(1, sum(size for size in sizes if size is not None) + string_bytes)

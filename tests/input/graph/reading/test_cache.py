@@ -192,11 +192,24 @@ def test_rejects_a_cache_larger_than_the_disk(digits: Written, tmp_path: Path, m
         make_input_fn(digits.path, "train", training=True, cache=str(tmp_path / "cache"))
     # A string is estimated by the size of a stored record.
     stored = sum(path.stat().st_size for path in Path(digits.path).glob("train-*"))
-    size = 300 * (64 + 4 + -(-stored // 300))
+    size = 300 * (64 + 4 + stored // 300)
     options: Any = {"cache": str(tmp_path / "cache"), "extra_features": ("image/filename",)}
     with pytest.raises(UsageError, match=rf"take {size / 1e9:.3g} GB, and"):
         make_input_fn(digits.path, "train", training=True, **options)
     assert not (tmp_path / "cache").exists()
+
+
+def test_counts_strings_of_compressed_shards_before_compression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=50))
+    feature = Feature("text", "bytes", "string", encoding="utf8")
+    records = [{"text": b"a" * 100_000}] * 10
+    for compression in (None, "gzip"):
+        path = str(tmp_path / str(compression))
+        write_dataset(path, {"train": records}, [feature], layout="text", shards=1, compression=compression)
+        with pytest.raises(UsageError, match=r"take 0\.001 GB, and 5e-08 GB are free there"):
+            make_input_fn(path, "train", training=True, cache=str(tmp_path / "cache"))
 
 
 def test_auto_caches_up_to_a_quarter_of_free_memory() -> None:

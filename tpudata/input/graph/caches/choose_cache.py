@@ -39,7 +39,7 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     if cache is False:
         return Cache()
     fields, dataset, split = request.fields, request.files.dataset, request.files.split
-    size = plan.split.records * fields.estimate_record_bytes(plan.split)
+    size = plan.split.records * fields.estimate_record_bytes(plan.sizes.mean)
     if cache is True or cache == "auto":
         return choose_memory_cache(split, size, measure_free_memory(), is_optional=cache == "auto")
     folder = os.fspath(cache)

@@ -43,7 +43,7 @@ class ShuffleWindow:
         # Decoded images and padded lists are larger than stored ones, and the size of strings is unknown.
         if any(field.bytes is None or field.feature.is_image_file or field.is_list for field in fields):
             return False
-        return self.fields.estimate_record_bytes(self.plan.split) <= _MAX_GROWTH * self.plan.record_bytes
+        return self.fields.estimate_record_bytes(self.plan.sizes.mean) <= _MAX_GROWTH * self.plan.record_bytes
 
     @property
     def num_records(self) -> int:
@@ -64,7 +64,7 @@ class ShuffleWindow:
     def _record_bytes(self) -> int:
         """Approximate size of a record in the window, in bytes."""
         # A record is read as stored before it is decoded, so it takes at least its stored bytes.
-        decoded_bytes = self.fields.estimate_record_bytes(self.plan.split) if self.is_decoded else 0
+        decoded_bytes = self.fields.estimate_record_bytes(self.plan.sizes.mean) if self.is_decoded else 0
         return max(self.plan.record_bytes, decoded_bytes)
 
     def check_memory(self) -> None:

@@ -111,9 +111,7 @@ def _convert_result(name: str, result: Element) -> Element:
         UsageError: the result is None or a list.
     """
     if result is None or isinstance(result, list):
-        value = "None" if result is None else "a list"
-        # The hint is for lists, but the message about None from a batch_transform also has it.
-        hint = "" if result is None and name == "transform" else ", which is a tuple"
+        value, hint = ("None", "") if result is None else ("a list", ", which is a tuple")
         raise UsageError(f"{name} returned {value}. End it with `return features, labels`{hint}.")
 
     def convert(leaf_name: str, leaf: Tensors) -> tf.Tensor:
