@@ -99,8 +99,8 @@ _BY_FIRST_BYTE = {
 def detect_file_kind(head: bytes) -> str:
     """Return the kind of a file by its first 512 bytes: one of the kinds above, or an empty string.
 
-    A text may begin with BZh or PAR1, and a list of images with the byte order mark of UTF-16, so the
-    caller decides which kinds count.
+    A text may begin with BZh or PAR1, and a list of images with the byte order mark of UTF-16, so the caller decides which kinds
+    count.
     """
     for magic, kind, is_of_kind in _BY_FIRST_BYTE.get(head[:1], ()):
         if head.startswith(magic) and (is_of_kind is None or is_of_kind(head)):

@@ -122,10 +122,11 @@ class NewInputs(Source):
             batch.append(reference)
             held_bytes += len(reference.data)
             if len(batch) >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
+                new_rejections.pass_on()
                 yield from self._select_references(batch)
                 batch, held_bytes = [], 0
-        yield from self._select_references(batch)
         new_rejections.pass_on()
+        yield from self._select_references(batch)
 
     def _select_references(self, references: Sequence[Reference]) -> Iterator[Reference]:
         """Yield new references, and count inputs with a record; SourceError if an input has changed."""
@@ -168,11 +169,12 @@ class NewPacks(NewInputs, PackSource):
             held_inputs += len(pack.digests)
             held_bytes += pack.held_bytes
             if held_inputs >= _MAX_HELD_INPUTS or held_bytes >= _MAX_HELD_BYTES:
+                new_rejections.pass_on()
                 yield from self._select_packs(batch)
                 batch = []
                 held_inputs = held_bytes = 0
-        yield from self._select_packs(batch)
         new_rejections.pass_on()
+        yield from self._select_packs(batch)
 
     def references(
         self, unit: tuple[int, SourceUnit], ignored: list[str], reject: Reject = raise_rejection
@@ -221,6 +223,8 @@ class _NewRejections:
 
     def pass_on(self) -> None:
         """Pass the new ones of the held rejections on."""
+        if not self._held:
+            return
         held, self._held = self._held, []
         for rejection, standing in zip(held, open_entry_file(self._path).find_standings(held), strict=True):
             if standing is Standing.NEW:

@@ -160,7 +160,7 @@ class Scan(Protocol):
     facts: ScanFacts
 
     @property
-    def held_row_count(self) -> int:
+    def held(self) -> int:
         """Number of rows that `take_rows` would return."""
 
     def parts(self) -> Iterator[SourcePart]:

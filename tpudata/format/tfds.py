@@ -192,7 +192,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
         }
     if feature.dtype == "string" and feature.shape == ():
         return {"pythonClassName": f"{_PACKAGE}.text_feature.Text", "text": {}}
-    # TFDS has no ClassLabel of several dimensions, and none that is not int64: such labels are a Tensor.
+    # TFDS's ClassLabel is int64, a scalar or a list; other labels are described like other features.
     if feature.num_classes is not None and feature.kind == "int64" and len(feature.shape) < 2:
         # TFDS counts classes from 0, so labels before the offset are also classes.
         label = {

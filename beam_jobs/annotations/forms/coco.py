@@ -74,7 +74,7 @@ class CocoForm(AnnotationForm):
         """Yield the annotation of each picture, in the order of first appearance, once all rows are read and `names` is filled.
 
         Raises:
-            SourceError: the file is not JSON, lists no images, or has a damaged category or two with the same id.
+            SourceError: the file is not JSON, lists no images, or has a damaged category or gives one id two names.
         """
         categories = _Categories()
         annotation_ids = _AnnotationIds()

@@ -25,7 +25,8 @@ from tpudata.images.pixels import find_exif_orientation
 # Orientations that exchange rows and columns.
 _SIDEWAYS = (5, 6, 7, 8)
 _BOX_FIX = "remove or correct it, or pass --on-bad-record=skip to omit its picture"
-# By Exif orientation, functions that turn a point (x, y) upright, in fractions of the sides, as PIL.ImageOps.exif_transpose does.
+# By Exif orientation, functions that turn a point (x, y), in fractions of the sides, upright, as PIL.ImageOps.exif_transpose turns
+# pixels.
 _POINT_TURNS: dict[int, Callable[[float, float], tuple[float, float]]] = {
     1: lambda x, y: (x, y),
     2: lambda x, y: (1 - x, y),

@@ -118,7 +118,7 @@ class AnnotationScan:
         self._picture_count = 0
 
     @property
-    def held_row_count(self) -> int:
+    def held(self) -> int:
         """Number of pictures that `take_rows` would return."""
         return len(self._keys)
 
@@ -200,7 +200,7 @@ class PictureScan:
         self._part_index = part_index
 
     @property
-    def held_row_count(self) -> int:
+    def held(self) -> int:
         """Number of rows: always 0."""
         return 0
 

@@ -65,7 +65,7 @@ class ListScan:
         self._lines: list[int] = []
 
     @property
-    def held_row_count(self) -> int:
+    def held(self) -> int:
         """Number of rows that `take_rows` would return."""
         return len(self._paths)
 

@@ -133,7 +133,7 @@ class _Scan(LimitedStep):
             scan = self._source.scan(part_index, part)
             for index_in_part, scanned_part in enumerate(scan.parts()):
                 yield part_index, index_in_part, scanned_part
-                if scan.held_row_count >= _MAX_HELD_ROWS:
+                if scan.held >= _MAX_HELD_ROWS:
                     side_outputs += _tag_groups(scan)
             side_outputs += _tag_groups(scan)
             side_outputs.append(TaggedOutput(_FACTS, scan.facts))
@@ -141,7 +141,7 @@ class _Scan(LimitedStep):
 
 def _tag_groups(scan: Scan) -> list[TaggedOutput]:
     """Take the rows that a scan holds, and return their keys by group, as elements of the side output."""
-    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held_row_count else []
+    return [TaggedOutput(_KEYS, group) for group in group_key_rows(scan.take_rows())] if scan.held else []
 
 
 class _SumFacts(beam.CombineFn):  # type: ignore[misc]

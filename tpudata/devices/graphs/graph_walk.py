@@ -69,11 +69,14 @@ def find_needed_operations(
 
 
 def is_effect(operation: tf.Operation) -> bool:
-    """Return whether an operation may change something other than its outputs."""
+    """Return whether an operation may change a resource, such as a variable, or may call Python, print or fail.
+
+    Writes of files do not count.
+    """
     # TensorFlow also calls reads of variables stateful.
     if operation.type in _READS or not _is_stateful(operation.type):
         return False
-    # Other stateful operations, such as random ones, change nothing unless they get a resource.
+    # TensorFlow also calls random operations stateful. Of the others, operations on a resource count.
     return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

@@ -23,7 +23,9 @@ from tpudata.storage import storage_for
 def quarantine_damage(
     folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
 ) -> tuple[Quarantine, list[Defect]]:
-    """Write the list of records for readers to skip: those damaged in each shard with defects, a valid index and a readable file.
+    """Write the list of records for readers to skip: the damaged ones of each shard with defects, or all of a missing one.
+
+    Shards whose index is invalid or whose file cannot be read are omitted.
 
     If there is no such shard, an earlier list is removed.
 

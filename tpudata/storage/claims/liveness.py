@@ -1,7 +1,8 @@
 """Liveness of the run that holds a claim. What proves that a run is dead depends on its kind:
 
 - a run of a process of this machine is dead if the process is; its id and its start time identify it, since ids are reused;
-- a run of a process of another machine is dead if its claim stands still for a minute: it rewrites the claim every few seconds;
+- a run of a process of another machine, or without a start time in its claim, is dead if the claim stands still for a minute: it
+  rewrites the claim every few seconds;
 - a job on another runner, which may outlive the process that started it, is dead if the claim names the job and its runner says
   that it has ended. Its last step removes the claim;
 - a pipeline with `WriteTFRecordShards` on another machine may be dead or not: only a person can decide this. The claim is removed
@@ -69,8 +70,8 @@ def check_dead(
         content: content of the claim's file; None if there is no claim, which is no error.
         has_ended: returns whether a claim's job has ended; None if no runner can be asked.
         fix: advice in the error if the run is alive.
-        dead_after: seconds for which the claim of a process of another machine is watched, and must stand still for its run to
-            count as dead.
+        dead_after: seconds for which the claim of a process of another machine, or of unknown start time, is watched, and must
+            stand still for its run to count as dead.
     """
     if content is None:
         return
@@ -81,7 +82,7 @@ def check_dead(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
     is_own_pipeline = claim.is_of_this_machine and claim.pid == os.getpid() and claim.ends_with == PIPELINE
-    # Without its start time, a process that runs is not told from a later one with its id.
+    # Without a start time in the claim, a process with its id may be the claim's or a later one.
     if claim.ends_with != JOB and claim.is_of_this_machine and (claim.birth or is_own_pipeline):
         # A pipeline of this process that failed may have left its claim. Otherwise the process is dead if no process has its id,
         # or a process that began at another time has it.

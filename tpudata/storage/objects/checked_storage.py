@@ -1,8 +1,7 @@
 """A `Storage` over the calls of an object store. An answer without proof counts as a failure of the transport, and is retried.
 
-A proxy may answer 200 with nothing or with a page of HTML, shorten a body and its Content-Length alike, drop headers, or change a
-bit.
-Proofs of reads:
+A proxy may answer 200 with nothing or with a page of HTML, shorten a body and its Content-Length alike, drop headers, or change
+a bit. Proofs of reads:
 
     whole object    the CRC-32C in the answer or, without it, the size and CRC-32C of a description
     part            as many bytes as requested, at the offset that the answer states; there is no checksum, so it is read twice
@@ -113,7 +112,7 @@ class CheckedStorage:
             self._store.retries.run(lambda: self._store.remove(path, version=None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object with `new` if it equals `old`; return whether it did. None means no object."""
+        """Replace the content of a small object with `new` if it equals `old`; return whether that was done. None means no object."""
         with self._store.translate_errors("written", path):
             description = self._store.retries.run(lambda: self._store.describe(path))
         try:
