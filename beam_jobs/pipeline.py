@@ -101,7 +101,7 @@ class _UnitOutputs:
 
     Attributes:
         units: units of the source.
-        counts: counts of inputs that are in no unit; for a scanned source, an empty count, made once no key is found to be repeated.
+        counts: counts of inputs that are in no unit; for a scanned source an empty count, made once no key is found to repeat.
         source: the source with its schema, if it is scanned in the pipeline; otherwise None.
     """
 

@@ -22,7 +22,9 @@ def is_integer(value: Any, least: int | None = None, most: int | None = None) ->
         return False
     try:
         number = operator.index(value)
-    except TypeError:  # An array of numpy or TensorFlow has __index__, whatever it holds.
+    # Arrays of NumPy and TensorFlow have __index__ whatever they hold: it raises TypeError, for TensorFlow's floats and strings
+    # AttributeError.
+    except (TypeError, AttributeError):
         return False
     return (least is None or number >= least) and (most is None or number <= most)
 

@@ -35,7 +35,10 @@ def explain_json_error(error: ValueError) -> ValueError:
 
 
 def abbreviate_json(value: Any) -> str:
-    """Return the first 80 characters of a value as JSON, for a message; less of a value with huge integers or too many levels."""
+    """Return the first 80 characters of a value as JSON, for a message.
+
+    Integers of too many digits are described, and of a value that is nested too deep only the type is named.
+    """
     try:
         return json.dumps(value)[:_SHOWN_CHARACTERS]
     except ValueError:  # An integer of more than 4,300 digits.

@@ -282,6 +282,6 @@ def open_zip(path: str) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
             raise CorruptionError(
                 path,
                 0,
-                f"the zip archive has a name that is not UTF-8, although its flags say that it is ({error.object!r}); rename the file, and"
-                " pack the archive again",
+                f"the zip archive has a name that is not UTF-8, although its flags say that it is ({error.object!r});"
+                " rename the file, and pack the archive again",
             ) from None

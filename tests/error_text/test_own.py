@@ -7,6 +7,7 @@ import pickle
 import pytest
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.error_text.own import recover_own_error
 from tpudata.errors import (
     BadRecordError,
@@ -15,6 +16,7 @@ from tpudata.errors import (
     SourceError,
     TpudataError,
 )
+from tpudata.estimator import CheckpointError
 
 ERRORS = [
     BadRecordError("/in/a: b.jpg", "neither: this nor that"),
@@ -58,6 +60,18 @@ def test_keeps_the_exit_code_of_a_missing_extra() -> None:
         found = recover_own_error(caught)
         assert isinstance(found, MissingExtraError)
         assert (str(found), found.exit_code, found.feature, found.extra) == (str(error), 2, error.feature, error.extra)
+
+
+def test_keeps_the_class_of_errors_that_take_a_message() -> None:
+    class PlugInError(SourceError, ValueError):
+        def __init__(self, message: str) -> None:
+            super().__init__(message)
+
+    for error in (ModelFnValueError("no loss"), CheckpointError("no step 5"), PlugInError("no cat")):
+        caught = RuntimeError("a runner failed")
+        caught.__cause__ = error
+        found = recover_own_error(caught)
+        assert (type(found), str(found)) == (type(error), str(error))
 
 
 def test_an_error_whose_arguments_are_not_its_message_becomes_a_plain_one() -> None:

@@ -189,6 +189,7 @@ def test_reports_a_damaged_record_after_the_batches_before_it(raw_digits: Writte
             {"batch_size": np.array([8, 16])},
             r"batch_size: invalid value \(got array\(\[ 8, 16\]\), expected an integer",
         ),
+        ({"batch_size": tf.constant(8.0)}, "batch_size: invalid value"),
         ({"batch_size": 8, "prefetch": 0}, r"prefetch: invalid value \(got 0, expected an integer of 1 or more"),
         ({"batch_size": 8, "start_step": -1}, "start_step=-1"),
         ({"batch_size": 8, "axis": "rows"}, None),

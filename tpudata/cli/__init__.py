@@ -1,7 +1,7 @@
 """The `tpudata` command.
 
-Each subcommand is a module or folder of this package with `run(argv) -> int` and `new_parser()`; `convert` has
-`new_parser(kind)`. It is only imported when it is called: `tpudata convert` never loads TensorFlow.
+Each subcommand is a module or folder of this package with `run(argv) -> int` and `new_parser()` (`new_parser(kind)` in
+`convert`). It is imported only when it is called: `tpudata convert` never loads TensorFlow.
 """
 
 from __future__ import annotations

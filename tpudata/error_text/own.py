@@ -63,5 +63,10 @@ def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
     match = _MISSING_EXTRA_MESSAGE.fullmatch(message)
     if issubclass(error_class, MissingExtraError) and match:
         return MissingExtraError(match["feature"], match["extra"] or "")
-    takes_message = error_class.__init__ is TpudataError.__init__
-    return error_class(message) if takes_message else TpudataError(message)
+    if issubclass(error_class, (BadRecordError, CorruptionError, MissingExtraError)):
+        return TpudataError(message)
+    try:
+        rebuilt_error = error_class(message)
+    except TypeError:  # The class has other arguments.
+        return TpudataError(message)
+    return rebuilt_error if str(rebuilt_error) == message else TpudataError(message)

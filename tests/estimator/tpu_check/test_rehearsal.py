@@ -245,6 +245,22 @@ def test_a_loop_in_a_branch_needs_another_way_to_its_gradient(tmp_path: Path) ->
     assert all("select one with tf.where" in finding.fix for finding in findings)
 
 
+def test_names_an_operation_of_a_function_with_its_own_type(tmp_path: Path) -> None:
+    signature = [tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([2], tf.int32)]
+
+    @tf.function(input_signature=signature)  # type: ignore[untyped-decorator]
+    def reshape(x: Any, shape: Any) -> Any:
+        return tf.reduce_sum(tf.reshape(x, shape))
+
+    def body(x: Any) -> Any:
+        shape = tf.cast(tf.stack([x[0, 0] * 0 + 16, x[0, 0] * 0 + 3]), tf.int32)
+        return x + tf.stop_gradient(reshape(x, shape))
+
+    (finding,) = rehearsed(tmp_path, body)
+    assert THIS_FILE in finding.where
+    assert finding.what.startswith("XLA, on Reshape 'Reshape': ")
+
+
 @pytest.mark.parametrize("axis", [3, -1])
 def test_finds_a_batch_axis_that_a_tensor_lacks(axis: int, tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path, batch_axis=(axis, 0))

@@ -129,9 +129,10 @@ def _build_graph(
             f"{type(receiver).__name__}."
         )
     params = {**copy.deepcopy(dict(runtime.user_model.params)), "use_tpu": False}  # Exports are for CPUs and GPUs.
+    # Without AutoGraph, as in training.
     call_without_autograph = tf.autograph.experimental.do_not_convert(call_model_fn)
     with fresh_keras_state(seed):
-        spec = call_without_autograph(  # As in training.
+        spec = call_without_autograph(
             runtime.user_model.model_fn,
             receiver.features,
             labels=None,

@@ -229,9 +229,9 @@ def compile_step(
             return None
         culprit, caller = culprits[0]
         rejected_operations.add(caller)
-        # Shapes that depend on the data have been reported already.
-        if all(map(has_known_shape, (*culprit.inputs, *culprit.outputs))):
-            report(find_code_line(culprit), f"XLA, on {culprit.type} {culprit.name!r}: {what}", fix)
+        # A call whose shapes depend on the data has been reported already.
+        if all(map(has_known_shape, (*caller.inputs, *caller.outputs))):
+            report(find_code_line(caller), f"XLA, on {culprit.type} {culprit.name!r}: {what}", fix)
     return None
 
 

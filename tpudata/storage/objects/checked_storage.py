@@ -112,7 +112,10 @@ class CheckedStorage:
             self._store.retries.run(lambda: self._store.remove(path, version=None))
 
     def swap(self, path: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace the content of a small object with `new` if it equals `old`; return whether that was done. None means no object."""
+        """Replace the content of a small object with `new` if it equals `old`; return whether it was replaced.
+
+        None means no object.
+        """
         with self._store.translate_errors("written", path):
             description = self._store.retries.run(lambda: self._store.describe(path))
         try:

@@ -72,5 +72,5 @@ def _format_time(seconds: float) -> str:
 
 
 def _format_rate(rate: float) -> str:
-    # A step without work needs an infinite rate; any rate this high is no limit.
+    # A step without work has no time, so that its batches are needed at an infinite rate.
     return f"{rate:,.0f}" if rate < 1e15 else "any"

@@ -175,8 +175,9 @@ def list_differences(before: Configuration, now: Configuration) -> list[str]:
             # The group "params" has all params; the option "params" has only the user's.
             if group == "options" and name in {*_IGNORED_OPTIONS, "params"}:
                 continue
-            # An option that an old record lacks counts as unset.
-            is_unset = name not in old and (new[name] is None or new[name] is False)
+            # A setting that an old record lacks counts as unset if it is None, False or 0 now, unless the user has set the param.
+            is_own_param = group == "params" and name in now["options"].get("params", {})
+            is_unset = name not in old and new[name] in (None, False) and not is_own_param
             if old.get(name) != new.get(name) and not is_unset:
                 lines.append(f"{prefix}{name}={json.dumps(old.get(name))} -> {json.dumps(new.get(name))}")
     return lines

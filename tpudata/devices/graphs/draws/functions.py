@@ -135,9 +135,8 @@ class DrawRewriter:
                     self._collect_calls_and_mark_reads(function.node_def, seed_arguments.__contains__)
 
     def _find_drawing_functions(self) -> set[str]:
-        """Return the names of functions that draw, directly or through a call, and of the functions that take the same arguments.
-
-        These are the other branches of a condition, and the condition or the body of a loop.
+        """Return the names of functions that draw, directly or through a call, and of the functions that a node may call in their
+        place: the other branches of a condition, and the condition or the body of a loop.
         """
         drawing_names: set[str] = set()
         while True:
