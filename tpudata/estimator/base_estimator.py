@@ -21,7 +21,7 @@ class BaseEstimator(ModelDir):
     """Base of estimators.
 
     Args:
-        engine: the engine, which makes the calls.
+        engine: engine that runs the calls on its runtimes.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -132,7 +132,7 @@ class BaseEstimator(ModelDir):
         Args:
             input_fn: function that returns the data. If its features contain "weights" (0 for padding), model_fn should use them in
                 its loss and metrics; a warning is logged if it does not and there are rows of padding.
-            steps: largest number of batches; None for all.
+            steps: maximum number of batches; None for all.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
             checkpoint_path: checkpoint to evaluate; None for the newest of model_dir, or the initial values if there is none.
             name: name of this evaluation, to tell several apart.
@@ -175,9 +175,9 @@ class BaseEstimator(ModelDir):
 
         Raises:
             TypeError: a result of input_fn or model_fn has the wrong type.
-            ValueError: predict_keys selects nothing; a prediction has another number of rows than the batch; the checkpoint is
-                missing or does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot
-                be used.
+            ValueError: predict_keys selects nothing; a prediction does not have one row for each row of the batch; the checkpoint
+                is missing or does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns
+                cannot be used.
         """
         return self._engine.predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
 

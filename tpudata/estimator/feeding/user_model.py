@@ -45,6 +45,7 @@ class UserModel:
             params["use_tpu"] = deployment.topology.is_tpu
         # Without AutoGraph, as in TensorFlow's Estimator: Python's conditions and loops in model_fn run while it is traced.
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
+        # Sparse tensors are passed as their parts until here, since the loops and the steps only handle dense tensors.
         features, labels = join_sparse(features), join_sparse(labels)
         spec: ModelSpec = call(self.model_fn, features, labels, deployment.mode, params, self.config)
         return spec
@@ -74,7 +75,7 @@ class UserModel:
         )
 
     def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, object]:
-        """Return a copy of the params with the params that the estimator adds for `call`, a call of input_fn; None for model_fn."""
+        """Return a copy of the params, with those that the estimator adds for a call of input_fn, or (`call` None) for model_fn."""
         params = copy.deepcopy(dict(self.params))
         # An Estimator adds nothing, except in a rehearsal, which adds the batch size that the call would have on a TPU.
         if not self.is_plain or deployment.global_batch_size is not None:

@@ -68,7 +68,7 @@ class Replay:
             if tensor.name in names_by_handle
         )
         self._graph_def = rewrite(_copy_subgraph(blueprint, needed_operations))
-        # The rewritten graph may need fewer or other inputs than the operations.
+        # The rewritten graph may lack inputs of the operations, or have additional ones.
         self._fed_names = list_input_tensor_names(self._graph_def) & input_names
         self._names_by_handle = {handle: name for handle, name in names_by_handle.items() if handle in self._fed_names}
         self.uses = frozenset(self._names_by_handle.values())

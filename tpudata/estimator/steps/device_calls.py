@@ -48,7 +48,7 @@ class DeviceCallBuilder:
     ) -> BatchCall:
         """Return a call that computes `outputs` and runs `updates` on all devices (see BatchCallBuilder.build).
 
-        It takes stacks [1, replicas, ...]; `finish` runs on the host, outside the compiled program.
+        The call takes stacks [1, replicas, ...]; `finish` runs on the host, outside the compiled program.
         """
         state = self._state
         cuts = [traced.step, traced.replica]  # Tensors whose values are passed instead of computed.

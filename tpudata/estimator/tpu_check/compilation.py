@@ -97,20 +97,20 @@ class StepParts:
         is_whole = cut_operations == self._string_operations
         return self._make_part(results, updates, cut_tensors, skipped, cut_operations, is_whole=is_whole)
 
-    def take_first(self, count: int, cut_operations: frozenset[tf.Operation]) -> StepPart:
+    def take_first(self, num_operations: int, cut_operations: frozenset[tf.Operation]) -> StepPart:
         """Return the step's first operations as a part, whose results are the outputs that none of these operations uses.
 
         Outputs that a compiled step cannot return are omitted.
 
         Args:
-            count: number of the first operations, in the order in which model_fn made them.
+            num_operations: number of operations to take, in the order in which model_fn made them.
             cut_operations: operations to omit, together with the operations that cannot run without them.
         """
         cut_tensors, skipped = _find_boundary(cut_operations)
-        included = {*self.graph.operations[:count]} - skipped
+        included = {*self.graph.operations[:num_operations]} - skipped
         results = [
             tensor
-            for operation in self.graph.operations[:count]
+            for operation in self.graph.operations[:num_operations]
             if operation in included
             for tensor in operation.outputs
             if _can_pass(tensor) and included.isdisjoint(tensor.consumers())

@@ -125,7 +125,7 @@ class _ModeRehearsal:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
             self._report("batch size", str(error))
-            # Go on with the next size that can be split.
+            # Continue with the next size that can be split.
             size = math.ceil((size or 1) / num_replicas) * num_replicas
         batch_sizes = {**user_model.batch_sizes, mode: size}
         self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=batch_sizes), lambda: topology)

@@ -55,7 +55,7 @@ class HostCall:
             and operation.type not in _WITHOUT_EFFECT
             and operation.name not in initializer_names
         ]
-        # With the results of the updates: a `tf.cond` only runs what its fetched outputs need.
+        # The results of the updates are fetched, too, since a `tf.cond` only runs what its fetched outputs need.
         self._update = Replay(blueprint, list_results(updates), updates)
         create_writers = Replay(
             blueprint, [], [operation for operation in operations if operation.type == CREATE_WRITER]
@@ -83,7 +83,7 @@ class HostCall:
         Args:
             tensors: arguments of host_fn: NumPy arrays, with which it runs now, or tensors of the tf.function that is being traced,
                 which then runs it at each call.
-            result: tensor to return; in a traced function, the tensor waits for host_fn, which would not run otherwise.
+            result: tensor to return; required inside a tf.function, where it waits for host_fn, which would not run otherwise.
         """
         if not tf.inside_function():
             self._run_step(tensors)

@@ -96,12 +96,13 @@ class Checkpointing:
         self._follower = follower
         self._termination = termination
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
-        # `begin` replaces it with one that starts at the first step.
+        # `begin` replaces this cadence with one that starts where training does.
         self._cadence = Cadence(step=0)
+        # Step of the last checkpoint; None if there is none.
         self._saved_step = None if start_checkpoint is None else start_checkpoint.read_step()
         self._writes_itself = has_interval and not self.saves_by_hook
         if self._writes_itself and saver is not None:
-            # Lets the saver also delete checkpoints of earlier runs.
+            # The saver only deletes checkpoints that it knows, so tell it those of earlier runs.
             saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
         # Only the chief runs the hook.
         if saver_hook is not None and runtime.peers.is_chief:
@@ -134,7 +135,7 @@ class Checkpointing:
                 )
                 _v1.add_to_collection(_v1.GraphKeys.SAVERS, saver)
 
-    def prepare(self) -> None:
+    def begin_listeners(self) -> None:
         """Let the listeners add operations to the graph."""
         # A CheckpointSaverHook calls `begin` of its listeners itself.
         if self._writes_itself and self._listeners:
@@ -143,7 +144,7 @@ class Checkpointing:
                     listener.begin()
 
     def begin(self, step: int) -> None:
-        """Start the intervals at `step`, at which training begins, and call `save` for this step, with `is_at_start`."""
+        """Start the intervals at `step`, where training begins, and `save` it if it has no checkpoint, or if listeners exist."""
         config = self._runtime.config
         assert config.save_checkpoints_secs is not DEFAULT  # RunConfig replaces it.
         self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
@@ -162,8 +163,8 @@ class Checkpointing:
     def save(self, step: int, *, is_at_start: bool = False) -> bool:
         """Write a checkpoint, and call the listeners and the follower.
 
-        Nothing is written or called if a hook writes the checkpoints, the RunConfig has no interval for them, or this step has a
-        checkpoint already; `is_at_start` makes an exception to the last rule.
+        Nothing is written or called if a hook writes the checkpoints, or the RunConfig has no interval for them; or if this step
+        has a checkpoint already, with the exception that `is_at_start` describes.
 
         Args:
             step: the global step.
@@ -243,7 +244,7 @@ class Checkpointing:
 
 
 class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener of a CheckpointSaverHook. It calls the follower after each checkpoint but the one at the start, and once at the end.
+    """Listener of a CheckpointSaverHook. It calls the follower after each checkpoint except that of the start step, and at the end.
 
     Args:
         checkpointing: the checkpoints of the training.
