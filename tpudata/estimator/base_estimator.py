@@ -93,8 +93,9 @@ class BaseEstimator(ModelDir):
             NonFiniteError: the loss became NaN, or a trainable variable NaN or infinite.
             SystemExit: SIGTERM came, and the program has no handler for it: training is saved, and the exit code is 75.
             TypeError: an argument, or a result of input_fn or model_fn, has the wrong type.
-            ValueError: there are both `steps` and `max_steps`, or one is not positive; a hook has no counterpart here; a checkpoint
-                does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot be used.
+            ValueError: there are both `steps` and `max_steps`, one is not positive, or both are missing on a TPU; a hook requests
+                something that is not supported; there are saving_listeners, but nothing saves checkpoints; a checkpoint does not
+                fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot be used.
         """
         self._engine.train(input_fn, steps, max_steps, hooks, saving_listeners)
         return self
@@ -174,6 +175,7 @@ class BaseEstimator(ModelDir):
             predictions of a row have no batch dimension.
 
         Raises:
+            UsageError: this estimator is training, and these predictions began before that.
             TypeError: a result of input_fn or model_fn has the wrong type.
             ValueError: predict_keys selects nothing; a prediction does not have one row for each row of the batch; the checkpoint
                 is missing or does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns

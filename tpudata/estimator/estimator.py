@@ -72,7 +72,7 @@ class Estimator(BaseEstimator):
             config.replace(model_dir=folder),
             copy_params(params, "Estimator"),
             batch_sizes=dict.fromkeys(MODES),
-            is_plain=True,
+            is_for_plain_estimator=True,
         )
         super().__init__(Engine(Runtime(user_model, lambda: topology, warm_start)))
 

@@ -80,7 +80,8 @@ class TPUEstimator(BaseEstimator):
     Raises:
         TypeError: a value has the wrong type.
         ValueError: config has the wrong type; params have a reserved key; a batch size is not positive, or use_tpu has no
-            train_batch_size; model_fn has no argument `features`, or has unknown ones; or model_dir differs from the RunConfig's.
+            train_batch_size; model_fn has no argument `features`, or has unknown ones; model_dir differs from the RunConfig's; or
+            an argument or an option of the RunConfig is not supported.
         UsageError: TensorFlow 2 behaviour is disabled; jax has already started with fewer CPU devices than num_replicas; or, in a
             TF_CONFIG cluster, a job or an option is not supported, or jax has already started.
         ClusterError: not all processes of a TF_CONFIG cluster joined in time, or one ended.

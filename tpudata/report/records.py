@@ -119,8 +119,8 @@ class SampleBuilder:
             (content,) = values[self._picture_feature.name]
             self._count_objects(values)
             outline = self._add_picture(content, self._picture_feature, values, classes)
-            # `Outlines.add` returns whether an earlier outline is nearly the same.
-            return ContentMatch(_digest(content), outline is not None and self._outlines.add(outline))
+            is_near = outline is not None and self._outlines.compare_and_add(outline)
+            return ContentMatch(_digest(content), is_near)
         if not self._text_columns:
             return ContentMatch(_digest(data))
         # All columns hold token ids, or all hold text.

@@ -19,7 +19,7 @@ _Values: TypeAlias = "Mapping[str, Sequence[Any]]"
 
 @dataclasses.dataclass(frozen=True)
 class TextColumn:
-    """A feature of text or of token ids, and what goes with the ids.
+    """A feature of text or of token ids, and the features that describe the ids.
 
     Attributes:
         feature: the text, or the ids.

@@ -1,6 +1,6 @@
 """Checks for the tests of packages that extend conversions: whether a source or a tokenizer keeps what the documentation promises.
 
-They convert as a user does, by the public functions, and raise an AssertionError at the first promise that is broken.
+They convert as a user does, with the public functions, and raise an AssertionError at the first promise that is broken.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Call:
         index: index of the call, from 0.
         total: number of calls on all hosts.
         host_index: index of the host that the call is for.
-        num_replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of a batch.
+        num_replicas: number of replicas that its data feeds, each with a batch or, depending on the input mode, with a part of one.
     """
 
     index: int

@@ -285,29 +285,29 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         Raises:
             ModelFnValueError: a tensor or operation depends on the batch.
         """
-        # `cuts` are tensors whose values are passed instead of computed.
-        cuts = [self._graph.get_tensor_by_name(name) for name in fed_names]
+        # Tensors whose values are passed instead of computed.
+        passed_tensors = [self._graph.get_tensor_by_name(name) for name in fed_names]
 
         def runs_outside_step(operation: tf.Operation) -> bool:
             return self.timing.find_time(operation) is not When.STEP
 
         # Before or after a step, do not wait for operations that the step itself runs.
         waits_for = None if when is None else runs_outside_step
-        replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
+        replay = Replay(self._blueprint, list(tensors), operations, passed_tensors, waits_for)
         self._check_independent_of_batch(replay, {*fed_names})
 
         def compute(*values: tf.Tensor) -> Tensors:
             return replay((), make_handle_getter(self._variables), values)
 
         # Values of several replicas have more rows than the traced replica's.
-        shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
-        signature = [tf.TensorSpec(shape, cut.dtype) for shape, cut in zip(shapes, cuts, strict=True)]
+        shapes = [[None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape for tensor in passed_tensors]
+        signature = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, passed_tensors, strict=True)]
         with eager_mode():
             concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
 
         def run(*values: Array) -> Tensors:
             # Hooks fetch at every step, so a tf.function's lookup of its trace would cost too much.
-            return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
+            return concrete(*map(tf.convert_to_tensor, values, [tensor.dtype for tensor in passed_tensors]))
 
         return _Computation(run, uses=replay.uses, writes=replay.writes)
 

@@ -53,7 +53,7 @@ class ReplicaStep:
             traced.blueprint,
             (loss, fetches.tensors, host_tensors, list_results(summary_writes)),
             updates=[*list_training_effects(traced.blueprint, summary_writes), *fetches.operations],
-            cuts=[  # Placeholders whose values `__call__` passes.
+            passed_tensors=[  # Placeholders whose values `__call__` passes.
                 traced.step,
                 traced.replica,
                 *([traced.records_summaries] if self._takes_records_summaries else []),
@@ -84,8 +84,8 @@ class ReplicaStep:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
-        cut_values = [step, replica, *([records_summaries] if self._takes_records_summaries else []), *feeds]
-        loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), cut_values)
+        passed_values = [step, replica, *([records_summaries] if self._takes_records_summaries else []), *feeds]
+        loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), passed_values)
         # Writes of summaries are in a `tf.cond`, and only run if something waits for their results.
         with tf.control_dependencies(write_results):
             return tf.identity(loss), fetched, host_tensors

@@ -56,7 +56,7 @@ class HostCall:
             and operation.name not in initializer_names
         ]
         # The results of the updates are fetched, too, since a `tf.cond` only runs what its fetched outputs need.
-        self._update = Replay(blueprint, list_results(updates), updates)
+        self._update_replay = Replay(blueprint, list_results(updates), updates)
         create_writers = Replay(
             blueprint, [], [operation for operation in operations if operation.type == CREATE_WRITER]
         )
@@ -64,7 +64,7 @@ class HostCall:
             writers = [operation.outputs[0] for operation in operations if operation.type == "SummaryWriter"]
             flushes = [tf.raw_ops.FlushSummaryWriter(writer=writer) for writer in writers]
         flush = Replay(blueprint, [], flushes)
-        self._run_step = make_batch_function(lambda tensors: self._replay(self._update, tensors), (specs,))
+        self._run_step = make_batch_function(lambda tensors: self._replay(self._update_replay, tensors), (specs,))
         self._flush = tf.function(lambda: self._replay(flush), autograph=False)
         run_on_host(create_writers, self._local.by_name)  # Opens the event files.
 
@@ -88,7 +88,7 @@ class HostCall:
         if not tf.inside_function():
             self._run_step(tensors)
             return result
-        with tf.control_dependencies(self._replay(self._update, tensors)):
+        with tf.control_dependencies(self._replay(self._update_replay, tensors)):
             return tf.identity(result)
 
     def flush(self) -> None:
