@@ -54,21 +54,26 @@ class Cadence:
     """The steps at which a periodic action runs.
 
     Args:
-        step: step at which training begins.
+        start_step: step at which training begins.
         steps: interval in steps, or None.
         seconds: interval in seconds, or None. At most one of the two is set; if neither is, the action never runs.
         runs_at_first_step: whether an action with an interval in steps also runs at the first step, as TensorFlow's Estimator does.
     """
 
     def __init__(
-        self, step: int, steps: int | None = None, seconds: float | None = None, *, runs_at_first_step: bool = False
+        self,
+        start_step: int,
+        steps: int | None = None,
+        seconds: float | None = None,
+        *,
+        runs_at_first_step: bool = False,
     ) -> None:
         self._steps = steps
         self._seconds = seconds
         self._due_step: int | None = None  # None without an interval in steps.
-        self.restart(step)
+        self.restart(start_step)
         if runs_at_first_step and steps is not None:  # The first interval is one step.
-            self._due_step = step + 1
+            self._due_step = start_step + 1
 
     def restart(self, step: int) -> None:
         """Start an interval at `step`."""

@@ -38,7 +38,7 @@ class Progress:
         summaries: v1 summaries of model_fn.
         config: RunConfig with the intervals.
         num_examples: number of rows in a step, or None if unknown.
-        step: step at which training begins.
+        start_step: step at which training begins.
         reports_every_step: whether to also report steps inside a loop, as without a TPU.
     """
 
@@ -48,7 +48,7 @@ class Progress:
         summaries: ModelSummaries,
         config: RunConfig,
         num_examples: int | None,
-        step: int,
+        start_step: int,
         *,
         reports_every_step: bool,
     ) -> None:
@@ -56,11 +56,11 @@ class Progress:
         self._summaries = summaries
         self._num_examples = num_examples
         self._reports_every_step = reports_every_step
-        self._log_cadence = Cadence(step, config.log_step_count_steps, runs_at_first_step=True)
-        self._summary_cadence = Cadence(step, config.save_summary_steps, runs_at_first_step=True)
+        self._log_cadence = Cadence(start_step, config.log_step_count_steps, runs_at_first_step=True)
+        self._summary_cadence = Cadence(start_step, config.save_summary_steps, runs_at_first_step=True)
         # Global step expected after the next step. Without a TPU, whether summaries are due depends on this number, not on the step
         # that is reached: so does TensorFlow's SummarySaverHook, which decides before the step runs.
-        self._expected_step = step + 1
+        self._expected_step = start_step + 1
         self._logged_step: int | None = None
         self._num_remaining_warnings = _MAX_STALL_WARNINGS
 
