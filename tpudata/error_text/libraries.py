@@ -61,7 +61,7 @@ LABEL_OUTSIDE = re.compile(
     r"Received a label value of (?P<label>-?\d+) which is outside the valid range of \[0, (?P<end>\d+)\)"
 )
 
-# XLA: an operation without a compiled form by its type and place, and three mistakes.
+# XLA: an operation without a compiled form by its type and location, and three mistakes.
 NO_KERNEL = re.compile(r"(\w+) \(No registered '\w+' OpKernel[^{]*(?:\{\{function_node [^}]+\}\})?(\{\{node [^}]+\}\})")
 NO_CONSTANT = re.compile("compile-time constant")
 NO_LIST_SIZE = re.compile("fixed tensor list size")
@@ -84,15 +84,15 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 # In a session, the reason of an operation's error follows the line that names the operation.
 _REASON_IN_SESSION = re.compile(r"\nNode: .*\n(.*)")
-# The operation's place in the graph, before the reason, and its type after it.
-_OPERATION_PLACE = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
+# The operation's location in the graph, which is before the reason, and its type, which is after it.
+_OPERATION_LOCATION = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
 def find_reason(error: Any) -> str:
-    """Return the reason of a tf.errors.OpError in one line, without the operation's place in the graph and its type."""
+    """Return the reason of a tf.errors.OpError in one line, without the operation's location in the graph and its type."""
     match = _REASON_IN_SESSION.search(error.message)
     line = match[1] if match else first_line(error.message)
-    return _OPERATION_PLACE.sub("", line)
+    return _OPERATION_LOCATION.sub("", line)
 
 
 def find_nodes(text: str, scope: str) -> list[str]:

@@ -21,7 +21,7 @@ class BaseEstimator(ModelDir):
     """Base of estimators.
 
     Args:
-        engine: the engine, which makes the calls.
+        engine: engine that runs the calls on its runtimes.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -93,8 +93,9 @@ class BaseEstimator(ModelDir):
             NonFiniteError: the loss became NaN, or a trainable variable NaN or infinite.
             SystemExit: SIGTERM came, and the program has no handler for it: training is saved, and the exit code is 75.
             TypeError: an argument, or a result of input_fn or model_fn, has the wrong type.
-            ValueError: there are both `steps` and `max_steps`, or one is not positive; a hook has no counterpart here; a checkpoint
-                does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot be used.
+            ValueError: there are both `steps` and `max_steps`, one is not positive, or both are missing on a TPU; a hook requests
+                something that is not supported; there are saving_listeners, but nothing saves checkpoints; a checkpoint does not
+                fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot be used.
         """
         self._engine.train(input_fn, steps, max_steps, hooks, saving_listeners)
         return self
@@ -132,7 +133,7 @@ class BaseEstimator(ModelDir):
         Args:
             input_fn: function that returns the data. If its features contain "weights" (0 for padding), model_fn should use them in
                 its loss and metrics; a warning is logged if it does not and there are rows of padding.
-            steps: largest number of batches; None for all.
+            steps: maximum number of batches; None for all.
             hooks: `tf.compat.v1.train.SessionRunHook`s, called at every batch, as in `train`.
             checkpoint_path: checkpoint to evaluate; None for the newest of model_dir, or the initial values if there is none.
             name: name of this evaluation, to tell several apart.
@@ -174,10 +175,11 @@ class BaseEstimator(ModelDir):
             predictions of a row have no batch dimension.
 
         Raises:
+            UsageError: this estimator is training, and these predictions began before that.
             TypeError: a result of input_fn or model_fn has the wrong type.
-            ValueError: predict_keys selects nothing; a prediction has another number of rows than the batch; the checkpoint is
-                missing or does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns cannot
-                be used.
+            ValueError: predict_keys selects nothing; a prediction does not have one row for each row of the batch; the checkpoint
+                is missing or does not fit model_fn (a CheckpointError); or what input_fn or model_fn (a ModelFnError) returns
+                cannot be used.
         """
         return self._engine.predict(input_fn, predict_keys, hooks, checkpoint_path, yield_single_examples)
 

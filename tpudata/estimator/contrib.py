@@ -36,7 +36,7 @@ def flatten(
             raise ValueError(f"flatten: {inputs.name} has the rank {rank} (expected 1 or more). Set its shape.")
         sizes = inputs.shape[1:]
         if sizes.is_fully_defined():
-            # Not -1 rows, which reshape could not compute if a size is 0.
+            # The number of rows is passed, since reshape cannot compute it (-1) if a size is 0.
             outputs = tf.reshape(inputs, [tf.shape(inputs)[0], math.prod(sizes)])
             outputs.set_shape([inputs.shape[0], math.prod(sizes)])
         else:
@@ -86,7 +86,7 @@ def layer_norm(
     begin_params_axis: int = -1,
     scope: str | tf.compat.v1.VariableScope | None = None,
 ) -> tf.Tensor:
-    """Normalize each row as `tf.contrib.layers.layer_norm` did, with the same names of variables (as in BERT).
+    """Normalize over the axes from begin_norm_axis on, with the results and variable names of `tf.contrib.layers.layer_norm`.
 
     Args:
         inputs: floats of a static rank, with static sizes from begin_params_axis on.
@@ -129,6 +129,7 @@ def layer_norm(
             )
 
         def make_variable(name: str, initializer: Callable[[], object]) -> tf.Variable:
+            """Return the variable SCOPE/`name`, with the sizes of `inputs` from begin_params_axis on."""
             return v1.get_variable(
                 name,
                 shape,

@@ -29,9 +29,9 @@ from tpudata.tensorflow_internals import eager_mode
 
 
 class Engine:
-    """The calls of one estimator, each on one of its runtimes that is not in use.
+    """The calls of one estimator, and the runtimes on which they run.
 
-    The methods of the estimator call it. So do train_and_evaluate and check_tpu_compatibility, which need more than users do.
+    The estimator's methods use it. So do train_and_evaluate and check_tpu_compatibility, which need more than the methods offer.
 
     Attributes:
         training_runtime: runtime that trains.
@@ -135,10 +135,11 @@ class Engine:
             return iter(list(rows))
 
     def _predict(self, input_fn: InputFunction, *options: *PredictOptions) -> Iterator[Arrays]:
-        """Yield predictions, from a clone if the runtime is training."""
+        """Yield predictions, from an idle clone if the runtime is training."""
         runtime = self.predicting_runtime
         if runtime.is_training:
-            # Released immediately: evaluations between two predictions may also use it, since each batch reloads its variables.
+            # The clone is released immediately: evaluations between two predictions may also use it, since each batch reloads its
+            # variables.
             with self._hold_idle_runtime(runtime) as idle_runtime:
                 runtime = idle_runtime
         yield from predict(runtime, input_fn, *options)
@@ -158,7 +159,7 @@ class Engine:
                 start_step = checkpoint.read_step() if checkpoint is not None and mode == ModeKeys.TRAIN else 0
                 spec = runtime.make_feed(input_fn, mode, start_step).element_spec
                 if mode == ModeKeys.PREDICT:
-                    # Without the mask of real rows, which model_fn does not get.
+                    # Drop the mask of real rows, which model_fn does not get.
                     features_spec, _ = spec
                     spec = (features_spec, None)
                 step = runtime.get_step(mode, spec)
@@ -183,7 +184,7 @@ class Engine:
 
         Args:
             input_fns: input_fn of each mode that the call would run.
-            has_limit: whether the call limits training.
+            has_limit: whether the call limits the number of training steps; True for a call that does not train.
 
         Raises:
             RehearsalError: a TPU would reject something, or the call does not limit training.
@@ -204,7 +205,7 @@ class Engine:
                 "thread, expected none in the meantime). Let it end first, or use another estimator."
             )
         try:
-            # Waits for the current batch of a prediction, whose next batch then raises an error.
+            # Taking the lock waits for the current batch of a running prediction; its next batch then raises an error.
             with runtime.lock:
                 runtime.is_training = True
             yield runtime

@@ -45,7 +45,10 @@ class Estimator(BaseEstimator):
         TypeError: a value has the wrong type.
         ValueError: config has the wrong type or names a TPU or several replicas; model_fn has no argument `features`, or has
             unknown ones; or model_dir differs from the RunConfig's.
-        UsageError: TensorFlow 2 behaviour is disabled.
+        UsageError: TensorFlow 2 behaviour is disabled; or, in a TF_CONFIG cluster, a job or an option is not supported, or jax has
+            already started.
+        ClusterError: not all processes of a TF_CONFIG cluster joined in time, or one ended.
+        MissingExtraError: there is a TF_CONFIG cluster, and jax is not installed.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Estimator(BaseEstimator):
             config.replace(model_dir=folder),
             copy_params(params, "Estimator"),
             batch_sizes=dict.fromkeys(MODES),
-            is_plain=True,
+            is_for_plain_estimator=True,
         )
         super().__init__(Engine(Runtime(user_model, lambda: topology, warm_start)))
 

@@ -30,7 +30,7 @@ def numpy_input_fn(
         batch_size: number of rows in a batch.
         num_epochs: number of times that each row is used; None for no end.
         shuffle: whether rows are in random order; required, as in TensorFlow 1.
-        queue_capacity: number of rows that a shuffle draws from, at least a batch.
+        queue_capacity: number of rows that a shuffle draws from; batch_size if it is smaller.
         num_threads: a positive int, as in TensorFlow 1; it has no effect.
 
     Returns:
@@ -46,7 +46,8 @@ def numpy_input_fn(
         require_positive_int("numpy_input_fn", name, number)
     features = _convert_arrays("x", x)
     labels = None if y is None else _convert_arrays("y", y)
-    lengths = {label: len(array) for label, array in _name_arrays("x", features) + _name_arrays("y", labels)}
+    # Numbers of rows, by the names that messages have for the arrays.
+    lengths = {name: len(array) for name, array in _name_arrays("x", features) + _name_arrays("y", labels)}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"numpy_input_fn: arrays must have the same number of rows, at least one, got {lengths}.")
     elements = features if labels is None else (features, labels)
@@ -63,7 +64,7 @@ def numpy_input_fn(
 
 
 def _convert_arrays(name: str, arrays: Arrays) -> Arrays:
-    """Return an array or a dict of arrays in NumPy; `name` is the name of the argument, for messages.
+    """Return an array, or a dict of arrays, as NumPy arrays; `name` is the name of the argument, for messages.
 
     Raises:
         TypeError: there are no arrays (None).

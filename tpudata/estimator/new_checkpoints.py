@@ -31,7 +31,7 @@ def evaluate_new_checkpoints(
         evaluate: function that evaluates the checkpoint at a path, and returns whether it is the last one.
         newest_only: whether to evaluate only the newest checkpoint each time, and skip the older ones. A checkpoint is then
             evaluated again if it is the newest again after another one.
-        throttle_secs: least number of seconds between the starts of two evaluations.
+        throttle_secs: minimum number of seconds between the starts of two evaluations.
         timeout: number of seconds to wait for a new checkpoint.
 
     Returns:
@@ -47,18 +47,18 @@ def evaluate_new_checkpoints(
     waiting_text = "Waiting" if math.isinf(timeout) else f"Waiting up to {timeout:g} seconds"
     evaluated_paths: set[str] = set()
     waiting_since = time.monotonic()
-    is_logged = False
+    has_logged_wait = False
     while True:
         path = find_next(model_dir, evaluated_paths)
         if path is None:
             if time.monotonic() - waiting_since >= timeout:
                 return False
-            if not is_logged:
+            if not has_logged_wait:
                 _log.info("%s for a checkpoint in %s.", waiting_text, model_dir)
-            is_logged = True
+            has_logged_wait = True
             time.sleep(poll_seconds)
             continue
-        # The newest one may be an older one again, if training begins again from there.
+        # The newest checkpoint may be an evaluated one again, if training starts again from there.
         evaluated_paths = {path} if newest_only else {*evaluated_paths, path}
         start_time = time.monotonic()
         try:
@@ -71,7 +71,7 @@ def evaluate_new_checkpoints(
         else:
             time.sleep(max(0.0, start_time + throttle_secs - time.monotonic()))
         waiting_since = time.monotonic()
-        is_logged = False
+        has_logged_wait = False
 
 
 def _find_newest(model_dir: str, evaluated_paths: set[str]) -> str | None:

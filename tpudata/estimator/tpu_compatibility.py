@@ -26,7 +26,7 @@ def check_tpu_compatibility(
 
     With `tpu`, the step is traced for all devices of that slice, and libtpu, the TPU's own compiler, compiles a loop of steps
     for them in a child process, on any Linux machine with the [tpu] extra. The result then has `costs`: for each mode a StepCost
-    with the memory, the operations and the least time of a step, and the records a second that feeding must deliver. Without the
+    with the memory, the operations and the minimum time of a step, and the records a second that feeding must deliver. Without the
     extra, a finding with `is_rejected=False` says that it is missing.
 
     Args:

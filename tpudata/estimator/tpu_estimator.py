@@ -33,9 +33,10 @@ class TPUEstimator(BaseEstimator):
 
     model_fn takes `features` and any of `labels`, `mode`, `params`, `config` and returns a TPUEstimatorSpec (or an EstimatorSpec).
     It may use `tf.compat.v1` (get_variable, optimizers, metrics) and Keras layers that it makes. It is traced instead of called at
-    every step, and must create the same variables in every trace. A training step runs the model's ops that change state if
-    train_op, the loss or host_call depends on them, and always updates by Keras and writes of `tf.summary`; the other modes run
-    them if the loss, the metrics, host_call or the predictions depend on them.
+    every step, and must create the same variables in every trace. A training step always runs Keras' updates and, when summaries
+    are due, `tf.summary` writes; it runs other ops that change state only if train_op, the loss, host_call or a hook's fetch
+    depends on them. The other modes run ops that change state only if the loss, the metrics, host_call, the predictions or a
+    hook's fetch depends on them.
 
     input_fn takes `params` and any of `config`, `mode`, `input_context`, `start_step`, and returns a `tf.data.Dataset` of
     features or of (features, labels), batched, or their tensors, as v1 programs do. `params["batch_size"]` is the batch size of the
@@ -79,8 +80,12 @@ class TPUEstimator(BaseEstimator):
     Raises:
         TypeError: a value has the wrong type.
         ValueError: config has the wrong type; params have a reserved key; a batch size is not positive, or use_tpu has no
-            train_batch_size; model_fn has no argument `features`, or has unknown ones; or model_dir differs from the RunConfig's.
-        UsageError: TensorFlow 2 behaviour is disabled, or its devices have started with too few for num_replicas.
+            train_batch_size; model_fn has no argument `features`, or has unknown ones; model_dir differs from the RunConfig's; or
+            an argument or an option of the RunConfig is not supported.
+        UsageError: TensorFlow 2 behaviour is disabled; jax has already started with fewer CPU devices than num_replicas; or, in a
+            TF_CONFIG cluster, a job or an option is not supported, or jax has already started.
+        ClusterError: not all processes of a TF_CONFIG cluster joined in time, or one ended.
+        MissingExtraError: there is a TF_CONFIG cluster or num_replicas is above 1, and jax is not installed.
     """
 
     def __init__(

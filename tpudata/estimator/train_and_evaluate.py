@@ -56,13 +56,13 @@ class EvalSpec(NamedTupleMethods):
 
     Attributes:
         input_fn: as in `TPUEstimator.evaluate`.
-        steps: largest number of batches in an evaluation; None for all.
+        steps: maximum number of batches in an evaluation; None for all.
         name: as in `TPUEstimator.evaluate`.
         hooks: as in `TPUEstimator.evaluate`; stored as a tuple.
         exporters: one Exporter or several, called after each evaluation; stored as a tuple.
         start_delay_secs: seconds that the evaluator of a TF_CONFIG cluster waits before its first evaluation. If one process trains
             and evaluates, the first evaluation follows the first checkpoint, as in TensorFlow.
-        throttle_secs: least number of seconds between the starts of two evaluations; checkpoints in between are not evaluated,
+        throttle_secs: minimum number of seconds between the starts of two evaluations; checkpoints in between are not evaluated,
             except the last one.
 
     Raises:
@@ -185,7 +185,7 @@ def train_and_evaluate(
         saving_listeners=train_spec.saving_listeners,
         follower=evaluator,
     )
-    # Evaluates nothing if training has called it already, unless a hook's `end` has written another checkpoint since.
+    # This evaluates nothing if training has already called it, unless a hook's `end` has written another checkpoint since.
     evaluator.finish()
     return evaluator.metrics, evaluator.exports
 

@@ -22,8 +22,8 @@ def draw_bars(rows: Sequence[tuple[str, int]]) -> str:
     largest_count = max((count for _, count in rows), default=0) or 1
     max_length = _WIDTH - _LABEL_WIDTH - _COUNT_WIDTH
     parts = []
-    for row, (name, count) in enumerate(rows):
-        y = row * _ROW_HEIGHT
+    for row_index, (name, count) in enumerate(rows):
+        y = row_index * _ROW_HEIGHT
         length = max_length * count / largest_count
         label = name if len(name) <= _SHOWN_CHARACTERS else f"{name[: _SHOWN_CHARACTERS - 1]}…"
         # In its row, a bar has 4 pixels above and below it, and the baseline of texts is 15 pixels from the top.
@@ -42,17 +42,17 @@ def draw_histogram(values: Sequence[int], unit: str, max_bins: int = 32) -> str:
     Args:
         values: the values, at least one.
         unit: unit of the values, such as `"pixels"`.
-        max_bins: number of ranges, at most; fewer if there are fewer whole numbers from the smallest value to the largest.
+        max_bins: maximum number of ranges; there are fewer if there are fewer whole numbers from the smallest value to the largest.
     """
     low, high = min(values), max(values)
-    # Whole numbers: the range of each bin excludes its end, so the last one ends after `high`.
+    # The values are whole numbers, and the range of each bin excludes its end, so the last range ends after `high`.
     counts, edges = np.histogram(values, bins=min(max_bins, high - low + 1), range=(low, high + 1))
     largest_count = int(counts.max())
     bin_width = _WIDTH / len(counts)
     parts = []
     for index, count in enumerate(counts):
         height = (_BASE - _TOP) * count / largest_count
-        # A gap of 2 pixels between bars.
+        # Leave a gap of 2 pixels between bars.
         x, width = index * bin_width + 1, max(1.0, bin_width - 2)
         parts.append(
             f"<g><title>{edges[index]:,.0f} to {edges[index + 1]:,.0f} {html.escape(unit)}: {count_text(int(count))}</title>"

@@ -18,14 +18,14 @@ class Outlines:
     """The different outlines of some pictures."""
 
     def __init__(self) -> None:
-        # Outlines by the number and the bits of each of their parts.
+        # Outlines by the index and the bits of each of their parts.
         self._outlines_by_part: dict[tuple[int, int], list[int]] = {}
 
-    def add(self, outline: int) -> bool:
-        """Add an outline unless an earlier one is nearly the same; return whether an earlier one is."""
+    def compare_and_add(self, outline: int) -> bool:
+        """Return whether an earlier outline is nearly the same; if none is, add this one."""
         width = _SIDE * _SIDE // _PART_COUNT
-        # The number and the bits of each part of `width` bits.
-        parts = [(number, (outline >> (number * width)) & ((1 << width) - 1)) for number in range(_PART_COUNT)]
+        # The index and the bits of each part of `width` bits.
+        parts = [(index, (outline >> (index * width)) & ((1 << width) - 1)) for index in range(_PART_COUNT)]
         # Only outlines that share a part can be near, see `_PART_COUNT`.
         is_near = any(
             (outline ^ earlier_outline).bit_count() <= _MAX_DIFFERENT_BITS

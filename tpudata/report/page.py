@@ -16,7 +16,7 @@ from tpudata.report.split_sample import SplitSample
 
 _Key = TypeVar("_Key", str, int)
 _SHOWN_CLASSES, _SHOWN_REJECTS, _SHOWN_TOKENS = 30, 5, 20
-# Largest number of classes that have a row of pictures each; more are shown as a grid.
+# Maximum number of classes that have a row of pictures each; more are shown as a grid.
 _MAX_ROWS = 20
 _STYLE = """
 :root { --ink: #1c2733; --soft: #5b6b7b; --line: #dde4ea; --bar: #2f7ed8; --paper: #fff; }
@@ -57,8 +57,8 @@ def report_page(dataset: Dataset, samples: Mapping[str, SplitSample], decode: De
 
     Args:
         dataset: the dataset.
-        samples: statistics of some records of each split.
-        decode: returns the text of some token ids; None shows the ids.
+        samples: statistics of some records of each split, by the split's name.
+        decode: function from token ids to their text; None shows the ids.
     """
     manifest = dataset.manifest
     size = sum(split.bytes for split in manifest.splits.values())
@@ -110,6 +110,7 @@ def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]], number_col
     """
 
     def format_row(tag: str, cells: Sequence[str]) -> str:
+        """Return the HTML of a row, whose cells are elements `tag` (th or td)."""
         parts = []
         for column, cell in enumerate(cells):
             attribute = ' class="number"' if column in number_columns else ""
@@ -140,7 +141,14 @@ def _format_features(dataset: Dataset) -> str:
 
 
 def _format_split(dataset: Dataset, name: str, sample: SplitSample, decode: Decode) -> Iterator[str]:
-    """Yield the HTML of a split's samples, tables and histograms."""
+    """Yield the HTML of a split's samples, tables and histograms.
+
+    Args:
+        dataset: the dataset.
+        name: name of the split.
+        sample: statistics of some records of the split.
+        decode: function from token ids to their text; None shows the ids.
+    """
     scope = "all" if sample.read_count == sample.record_count else f"{count_text(sample.read_count)} of"
     yield f'<p class="note">From {scope} {count_text(sample.record_count, "record")}; the same ones in every report.</p>'
     yield from (f"<p>{html.escape(line)}</p>" for line in _describe_duplicates(sample))

@@ -49,7 +49,7 @@ def make_thumbnail(picture: Image.Image, side: int) -> Image.Image:
 
     Args:
         picture: picture of mode L or RGB.
-        side: largest height and width in pixels.
+        side: maximum height and width in pixels.
     """
     longest_edge = max(picture.size)
     if longest_edge < side // 2:

@@ -19,11 +19,11 @@ from tpudata.report.pictures import colour_label_map, encode_png, has_showable_p
 from tpudata.report.split_sample import ClassedText, SamplePart, SamplePicture, SplitSample, Text
 from tpudata.report.texts import find_text_columns, join_sides
 
-# Largest numbers of pictures that are shown: of a class, of a dataset without classes, and in all. Then of texts: of a class, and
-# of a dataset without classes; and of classes whose texts are shown.
+# Maximum numbers of pictures that are shown: of a class, of a dataset without classes, and in all. Then of texts: of a class, and
+# of a dataset without classes; and the maximum number of classes whose texts are shown.
 _MAX_PICTURES_A_CLASS, _MAX_PICTURES_WITHOUT_CLASSES, _MAX_PICTURES = 6, 30, 120
 _MAX_TEXTS_A_CLASS, _MAX_TEXTS, _MAX_TEXT_CLASSES = 3, 12, 12
-# Largest height and width of a picture in pixels.
+# Maximum height and width of a picture in pixels.
 _SIDE = 96
 # Pictures with annotations are larger, and fewer.
 _ANNOTATED_SIDE, _MAX_ANNOTATED_PICTURES = 192, 24
@@ -59,41 +59,47 @@ class SampleBuilder:
         manifest = dataset.manifest
         features = {feature.name: feature for feature in manifest.features}
         self._class_names = dataset.labels() or ()
-        self._objects = next(iter(object_tables(manifest.features)), None)
-        object_features = () if self._objects is None else self._objects.columns
+        self._object_table = next(iter(object_tables(manifest.features)), None)
+        object_features = () if self._object_table is None else self._object_table.columns
         # The manifest has no number of classes for a list of labels, so such a label is found by its name.
-        self._label = (
+        self._label_feature = (
             next((f for f in features.values() if f.num_classes is not None and f not in object_features), None)
             or features.get("image/class/label")
             or features.get("label")
         )
-        num_classes = None if self._label is None else self._label.num_classes
+        num_classes = None if self._label_feature is None else self._label_feature.num_classes
         # At least 1, since it divides the number of pictures.
         self._num_classes = num_classes or len(self._class_names) or 1
-        self._captions = caption_feature(manifest.features)
+        self._caption_feature = caption_feature(manifest.features)
         image = next((f for f in features.values() if f.encoding == "image"), None)
         pixels = next((f for f in features.values() if f.encoding == "raw" and has_showable_pixels(f)), None)
         label_maps = [feature for feature in features.values() if feature.is_label_map]
         # The picture that is shown, and the label maps that are laid over it.
-        self._picture = image or pixels or next(iter(label_maps), None)
-        self._overlays = label_maps if image or pixels else []
-        self._is_annotated = bool(self._overlays) or self._objects is not None or self._captions is not None
+        self._picture_feature = image or pixels or next(iter(label_maps), None)
+        self._overlay_features = label_maps if image or pixels else []
+        self._is_annotated = (
+            bool(self._overlay_features) or self._object_table is not None or self._caption_feature is not None
+        )
         # If records have a picture, only the picture is shown.
-        self._texts = () if self._picture is not None else find_text_columns(manifest)
+        self._text_columns = () if self._picture_feature is not None else find_text_columns(manifest)
         tokenizer = manifest.options.get("tokenizer")
         self._eos_id = tokenizer.get("eos_id") if isinstance(tokenizer, dict) else None
         used_object_features: tuple[Feature | None, ...] = ()
-        if self._objects is not None:
-            used_object_features = (*self._objects.box_columns, self._objects.label, self._objects.class_text)
+        if self._object_table is not None:
+            used_object_features = (
+                *self._object_table.box_columns,
+                self._object_table.label,
+                self._object_table.class_text,
+            )
         # Only the values of these features are read, so only these features are checked.
         used_features = (
-            self._label,
+            self._label_feature,
             image,
             pixels,
-            self._captions,
+            self._caption_feature,
             *label_maps,
             *used_object_features,
-            *(feature for column in self._texts for feature in column.features),
+            *(feature for column in self._text_columns for feature in column.features),
         )
         self._used_features = {feature.name: feature for feature in used_features if feature is not None}
         self._check = RecordCheck(dataclasses.replace(manifest, features=tuple(self._used_features.values())))
@@ -108,34 +114,38 @@ class SampleBuilder:
             return ContentMatch(_digest(data))
         classes = self._name_classes(values)
         self._sample.classes.update(classes)
-        if self._picture is not None:
+        if self._picture_feature is not None:
             # The check has made sure that it is one value.
-            (content,) = values[self._picture.name]
+            (content,) = values[self._picture_feature.name]
             self._count_objects(values)
-            outline = self._add_picture(content, self._picture, values, classes)
-            # `Outlines.add` returns whether an earlier outline is nearly the same.
-            return ContentMatch(_digest(content), outline is not None and self._outlines.add(outline))
-        if not self._texts:
+            outline = self._add_picture(content, self._picture_feature, values, classes)
+            is_near = outline is not None and self._outlines.compare_and_add(outline)
+            return ContentMatch(_digest(content), is_near)
+        if not self._text_columns:
             return ContentMatch(_digest(data))
         # All columns hold token ids, or all hold text.
-        return self._add_tokens(values, classes) if self._texts[0].is_tokens else self._add_strings(values, classes)
+        return (
+            self._add_tokens(values, classes)
+            if self._text_columns[0].holds_token_ids
+            else self._add_strings(values, classes)
+        )
 
     def _name_classes(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of a record's classes, or its labels in digits if classes have no names."""
-        if self._label is None or self._label.kind != "int64":
+        if self._label_feature is None or self._label_feature.kind != "int64":
             return ()
-        labels = [int(value) for value in values.get(self._label.name, [])]
+        labels = [int(value) for value in values.get(self._label_feature.name, [])]
         if not self._class_names:
             return tuple(map(str, labels))
-        indices = [label - self._label.label_offset for label in labels]
+        indices = [label - self._label_feature.label_offset for label in labels]
         # A label without a name is omitted.
         return tuple(self._class_names[index] for index in indices if 0 <= index < len(self._class_names))
 
     def _count_objects(self, values: Mapping[str, Any]) -> None:
         """Add the number of a record's objects and their classes to the statistics, if the dataset has objects."""
-        if self._objects is not None:
-            self._sample.object_counts.append(self._objects.count(values))
-            self._sample.object_classes.update(self._objects.class_names(values, self._class_names))
+        if self._object_table is not None:
+            self._sample.object_counts.append(self._object_table.count(values))
+            self._sample.object_classes.update(self._object_table.class_names(values, self._class_names))
 
     def _add_picture(
         self, content: bytes, feature: Feature, values: Mapping[str, Any], classes: Sequence[str]
@@ -152,14 +162,14 @@ class SampleBuilder:
         try:
             picture = open_picture(content, feature)
             self._sample.sizes.append((picture.height, picture.width))
-            # Lets Pillow decode a JPEG at a fraction of its size; other formats ignore it.
+            # `draft` lets Pillow decode a JPEG at a fraction of its size; other formats ignore it.
             picture.draft("RGB", (2 * side, 2 * side))
             decoded = picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB")
             if self._has_room(classes):
                 thumbnail = make_thumbnail(decoded, side)
-                maps = [colour_label_map(values[label_map.name][0], label_map) for label_map in self._overlays]
-                overlays = [label_map.resize(thumbnail.size, Image.Resampling.NEAREST) for label_map in maps]
-                sample_picture = self._make_picture(values, thumbnail, overlays, classes)
+                full_maps = [colour_label_map(values[overlay.name][0], overlay) for overlay in self._overlay_features]
+                maps = [full_map.resize(thumbnail.size, Image.Resampling.NEAREST) for full_map in full_maps]
+                sample_picture = self._make_picture(values, thumbnail, maps, classes)
                 # The page groups pictures by the first class of their record.
                 group = classes[0] if classes else ""
                 self._sample.pictures.setdefault(group, []).append(sample_picture)
@@ -192,9 +202,9 @@ class SampleBuilder:
         """
         boxes: list[Box] = []
         names: list[str] = []
-        if self._objects is not None:
-            boxes, names = self._objects.boxes(values), self._objects.class_names(values, self._class_names)
-        captions = [] if self._captions is None else values.get(self._captions.name, [])
+        if self._object_table is not None:
+            boxes, names = self._object_table.boxes(values), self._object_table.class_names(values, self._class_names)
+        captions = [] if self._caption_feature is None else values.get(self._caption_feature.name, [])
         # Without classes, `class_names` returns no names.
         return SamplePicture(
             encode_png(thumbnail),
@@ -214,7 +224,7 @@ class SampleBuilder:
         """
         documents_by_side = {}
         content = b""
-        for column in self._texts:
+        for column in self._text_columns:
             name = column.feature.name
             # Padding follows the first `count` ids.
             ids, count = column.read_ids(values)
@@ -228,7 +238,7 @@ class SampleBuilder:
 
     def _add_strings(self, values: Mapping[str, Any], classes: Sequence[str]) -> ContentMatch:
         """Add the texts of a record to the statistics; return their digest, and whether earlier texts are nearly the same."""
-        texts = {column.feature.name: column.read_text(values) for column in self._texts}
+        texts = {column.feature.name: column.read_text(values) for column in self._text_columns}
         for name, text in texts.items():
             self._sample.lengths.setdefault(name, []).append(len(text))
         self._add_text(join_sides({name: [[SamplePart(text)]] for name, text in texts.items()}), classes)

@@ -18,7 +18,7 @@ def sample_dataset(dataset: Dataset, samples: int = DEFAULT_SAMPLES) -> dict[str
 
     Args:
         dataset: the dataset.
-        samples: number of records of a split, at most.
+        samples: maximum number of records of a split.
 
     Raises:
         CorruptionError: a record that is read is damaged.
@@ -37,7 +37,7 @@ def _sample_split(
     Args:
         dataset: the dataset.
         split: name of the split.
-        max_records: number of records to read, at most.
+        max_records: maximum number of records to read.
         first_split_by_digest: the first split that has a record's content, by the digest of the content; this function adds the
             contents that earlier splits lack.
     """

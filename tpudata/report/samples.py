@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tpudata.report.split_sample import ClassedText, SamplePicture, Text
 
-# Characters that are shown of a text and of a caption, and captions of a picture.
+# Maximum numbers of characters that are shown of a text and of a caption, and of captions of a picture.
 _SHOWN_CHARACTERS, _CAPTION_CHARACTERS, _SHOWN_CAPTIONS = 600, 120, 2
 # Text between the documents of one row of tokens.
 _DOCUMENT_SEPARATOR = "\n———\n"
@@ -52,9 +52,9 @@ def format_picture(picture: SamplePicture) -> str:
 
 
 def format_text(text: ClassedText, decode: Decode) -> str:
-    """Return the HTML of a text: its documents, with names of sides and classes if there are several."""
+    """Return the HTML of the start of a text, with the names of its sides or fields, and its classes if there are several."""
     blocks: list[str] = []
-    # Characters that may still be shown.
+    # Number of characters that may still be shown.
     remaining_count = _SHOWN_CHARACTERS
     for content, is_learned, side in _decode_parts(text.text, decode):
         escaped = html.escape(_shorten(content, remaining_count))
@@ -88,9 +88,9 @@ def _decode_parts(documents: Text, decode: Decode) -> Iterator[tuple[str, bool, 
             yield text, is_learned, side
 
 
-def _draw_object(picture: SamplePicture, index: int) -> str:
+def _draw_object(picture: SamplePicture, object_index: int) -> str:
     """Return the SVG of an object's box, with the name of its class."""
-    name, (ymin, xmin, ymax, xmax) = picture.objects[index]
+    name, (ymin, xmin, ymax, xmax) = picture.objects[object_index]
     # A class has the same colour in all pictures: a hue in degrees, derived from its name. 137 is near the golden angle.
     colour = f"hsl({zlib.crc32(name.encode()) * 137 % 360} 95% 60%)"
     x, y = xmin * picture.width, ymin * picture.height
@@ -98,11 +98,11 @@ def _draw_object(picture: SamplePicture, index: int) -> str:
     rect = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" style="stroke:{colour}"/>'
     if not name:
         return rect
-    # Above the box, or inside it at the picture's upper edge.
+    # The name is above the box, or inside it if the box is at the picture's upper edge.
     text_y = y - 3 if y > _NAME_HEIGHT else y + _NAME_HEIGHT
     text = f'<text x="{x + 2:.1f}" y="{text_y:.1f}" style="fill:{colour}">{html.escape(name)}</text>'
     return f"<g><title>{html.escape(name)}</title>{rect}{text}</g>"
 
 
-def _shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}…"
+def _shorten(text: str, max_characters: int) -> str:
+    return text if len(text) <= max_characters else f"{text[:max_characters]}…"

@@ -19,7 +19,7 @@ _Values: TypeAlias = "Mapping[str, Sequence[Any]]"
 
 @dataclasses.dataclass(frozen=True)
 class TextColumn:
-    """A feature of text or of token ids, and what goes with the ids.
+    """A feature of text or of token ids, and the features that describe the ids.
 
     Attributes:
         feature: the text, or the ids.
@@ -32,7 +32,7 @@ class TextColumn:
     weights: Feature | None = None
 
     @property
-    def is_tokens(self) -> bool:
+    def holds_token_ids(self) -> bool:
         """Whether it holds token ids."""
         return self.feature.encoding != "utf8"
 
@@ -122,8 +122,8 @@ def _split_learned(ids: _Ids, is_learned: np.ndarray[Any, Any]) -> list[SamplePa
         ids: token ids of the document.
         is_learned: bool [tokens], whether each token is learned.
     """
-    ends = np.flatnonzero(np.diff(is_learned.astype(np.int8))) + 1
-    runs = zip(np.split(ids, ends), np.split(is_learned, ends), strict=True)
+    run_ends = np.flatnonzero(np.diff(is_learned.astype(np.int8))) + 1
+    runs = zip(np.split(ids, run_ends), np.split(is_learned, run_ends), strict=True)
     # `any`, since the only run of an empty document is empty.
     return [SamplePart(run.tolist(), bool(mask.any())) for run, mask in runs]
 

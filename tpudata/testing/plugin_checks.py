@@ -1,6 +1,6 @@
 """Checks for the tests of packages that extend conversions: whether a source or a tokenizer keeps what the documentation promises.
 
-They convert as a user does, by the public functions, and raise an AssertionError at the first promise that is broken.
+They convert as a user does, with the public functions, and raise an AssertionError at the first promise that is broken.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_source(
     """Convert an input with a source of an installed package in several ways, and check the datasets.
 
     One worker and two write the same bytes. So do conversions of the same input in another folder, and a run that was killed and
-    resumed. An append of the same input adds nothing, and an append of a grown input adds the new records alone. A
+    resumed. An append of the same input adds nothing, and an append of a grown input adds only the new records. A
     record's split follows from its key.
 
     Args:
@@ -85,7 +85,7 @@ def check_source(
     check.check_moved_input()
     check.check_splits()
     check.check_append(grown)
-    # Last, since starting workers takes seconds.
+    # The workers are checked last, since starting them takes seconds.
     check.check_workers()
     return manifest
 
@@ -110,7 +110,7 @@ class _SourceCheck:
         """Convert an input, and return the manifest.
 
         Args:
-            output: subfolder of the dataset.
+            output: subfolder to write the dataset to.
             input: the input; None for the input of the checks.
             more: further keywords of the conversion.
         """
@@ -167,8 +167,11 @@ class _SourceCheck:
             # A few records may all be in one split, and a source may have splits of its input: there is nothing to check.
             return
         self.convert("splits-again", split="train=0.5,test=0.5", seed=1)
-        is_kept = self._count_records("splits", "train") == self._count_records("splits-again", "train")
-        _require(is_kept, f"{self.source}: a record changes its split with the seed. Keys must be the same each time.")
+        has_equal_splits = self._count_records("splits", "train") == self._count_records("splits-again", "train")
+        _require(
+            has_equal_splits,
+            f"{self.source}: a record changes its split with the seed. Keys must be the same each time.",
+        )
 
     def check_append(self, grown: AnyPath | None) -> None:
         """Check that an append of the same input adds nothing, and an append of a grown input only the new records.
@@ -278,7 +281,7 @@ class _SourceCheck:
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
     def _count_records(self, output: str, *splits: str) -> collections.Counter[str]:
-        """Count the records of splits, by default all, by their values without labels, whose numbers depend on the dataset."""
+        """Return the number of records by their values, without labels, which depend on the dataset; in `splits`, or in all."""
         dataset = open_dataset(str(self.folder / output))
         return collections.Counter(
             repr(sorted((name, list(values)) for name, values in example.items() if name not in _LABEL_FEATURES))

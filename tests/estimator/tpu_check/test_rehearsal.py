@@ -556,7 +556,9 @@ def test_checks_a_plain_estimator(tmp_path: Path) -> None:
     estimator = make_estimator(tmp_path)
     modes = {ModeKeys.EVAL: finite_input_fn(10)}
     assert check_tpu_compatibility(estimator, modes) == list(estimator.rehearse(modes)) != []
-    with pytest.raises(TypeError, match=r"^check_tpu_compatibility: estimator must be a TPUEstimator, got str"):
+    with pytest.raises(
+        TypeError, match=r"^check_tpu_compatibility: estimator must be a TPUEstimator or an Estimator, got str"
+    ):
         check_tpu_compatibility("estimator", ALL)  # type: ignore[arg-type]
 
 

@@ -40,7 +40,9 @@ def check_listeners(
     return _check_list(listeners, label, "listeners", CheckpointSaverListener, TypeError)
 
 
-def _check_list(instances: object, label: str, noun: str, base: type[_T], error: type[TypeError]) -> tuple[_T, ...]:
+def _check_list(
+    instances: object, label: str, noun: str, base: type[_T], error_class: type[TypeError]
+) -> tuple[_T, ...]:
     """Check a list of instances of a class, and return it as a tuple; () for None.
 
     Args:
@@ -48,14 +50,14 @@ def _check_list(instances: object, label: str, noun: str, base: type[_T], error:
         label: name of the argument that has the list, for messages.
         noun: word for the instances, for messages.
         base: the class.
-        error: class of the error if this is not a list of instances of `base`.
+        error_class: class of the error if this is not a list of instances of `base`.
     """
     if instances is not None and not isinstance(instances, Iterable):
-        raise error(f"{label} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
+        raise error_class(f"{label} must be a list of {noun} or None, got {instances!r}. Put it into a list.")
     checked = tuple(instances or ())
     for instance in checked:
         if not isinstance(instance, base):
-            raise error(
+            raise error_class(
                 f"{label} must contain tf.compat.v1.train.{base.__name__} instances, got {instance!r}. Derive its class from that."
             )
     return checked

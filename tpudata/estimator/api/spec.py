@@ -29,7 +29,7 @@ _REQUIRED_FIELDS = {
 
 
 def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
-    """Check the fields that both kinds of spec have, and replace the lists of hooks by tuples; ModelFnError for a wrong field."""
+    """Check the fields that both kinds of spec have (ModelFnError for a wrong one), and replace the lists of hooks by tuples."""
     owner = type(spec).__name__
     require_one_of(f"{owner}(mode=...)", spec.mode, MODES, ModelFnValueError)
     for field in _REQUIRED_FIELDS[spec.mode]:
@@ -49,7 +49,7 @@ def _check_common(spec: "TPUEstimatorSpec | EstimatorSpec") -> None:
 
 
 def _check_loss(loss: tf.Tensor | None, owner: str) -> None:
-    """Raise a ModelFnError if a spec's loss is not floating, or has a known rank and another shape than [] or [1].
+    """Raise a ModelFnError if a spec's loss is not floating, or if its rank is known and its shape is neither [] nor [1].
 
     Args:
         loss: the loss.
@@ -88,7 +88,7 @@ class TPUEstimatorSpec(NamedTupleMethods):
 
     Raises:
         TypeError: a value has the wrong type.
-        ValueError: a required value is missing, or eval_metrics, host_call or export_outputs has another form.
+        ValueError: a required value is missing, or eval_metrics, host_call or export_outputs has the wrong form.
     """
 
     mode: str
@@ -210,7 +210,7 @@ def _check_host_function(field: str, function_name: str, pair: object, *, is_use
         is_used: whether the spec's mode uses the field; if not, its tensors need not be dense.
 
     Raises:
-        ModelFnError: the field has another form, or the function does not accept the tensors.
+        ModelFnError: the field has the wrong form, or the function does not accept the tensors.
     """
     label = f"TPUEstimatorSpec({field}=...)"
     allowed = f"({function_name}, tensors) with a callable and a list, tuple or dict of tensors"

@@ -71,7 +71,7 @@ def copy_params(params: Mapping[str, object] | None, owner: str) -> dict[str, ob
 
 
 def check_plain_config(config: RunConfig | None) -> RunConfig:
-    """Check the config of an Estimator; return it, or the default.
+    """Check the config of an Estimator, and return it; return the default RunConfig for None.
 
     Raises:
         ValueError: config has the wrong type, or names a TPU or several replicas.

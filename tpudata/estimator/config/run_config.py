@@ -64,7 +64,7 @@ class RunConfig:
         train_distribute, eval_distribute, experimental_distribute, device_fn, experimental_max_worker_delay_secs: None. Replicas
             are TPUConfig's num_replicas, or a TPU's cores.
         protocol: None or "grpc".
-        session_creation_timeout_secs: largest number of seconds that a process of a cluster waits for all to start.
+        session_creation_timeout_secs: maximum number of seconds that a process of a cluster waits for all to start.
         checkpoint_save_graph_def: a bool, which has no effect: checkpoints contain no graph (.meta file).
 
     The properties `cluster_spec`, `task_type`, `task_id`, `is_chief`, `num_worker_replicas`, `num_ps_replicas`,

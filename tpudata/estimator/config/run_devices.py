@@ -8,7 +8,7 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 
 def join_cluster(config: RunConfig) -> Topology:
-    """Join the processes of a config, and return the devices of all processes: num_replicas of each, by default one.
+    """Join the cluster that a config describes, and return the devices of all its processes: num_replicas of each, by default one.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.

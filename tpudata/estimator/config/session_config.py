@@ -89,7 +89,7 @@ def _apply_device_count(counts: Mapping[str, int]) -> None:
         counts: number of visible devices by type, such as "CPU" or "GPU".
 
     Raises:
-        ValueError: CPU has another count than 1, or TensorFlow's devices have started.
+        ValueError: the count of CPUs is not 1, or TensorFlow's devices have started.
     """
     for device_type, count in counts.items():
         devices = tf.config.list_physical_devices(device_type)
@@ -107,7 +107,7 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
     """Apply allow_growth and visible_device_list.
 
     Raises:
-        ValueError: another field is set, a GPU does not exist, or TensorFlow's devices have started.
+        ValueError: a different field is set, a GPU does not exist, or TensorFlow's devices have started.
     """
     gpus = tf.config.list_physical_devices("GPU")
     for field, setting in options.ListFields():
@@ -136,7 +136,7 @@ def _apply_gpu_options(options: tf.compat.v1.GPUOptions) -> None:
 
 
 def _apply_graph_options(options: tf.compat.v1.GraphOptions) -> None:
-    """Apply rewrite_options and global_jit_level; ValueError for other set fields."""
+    """Apply rewrite_options and global_jit_level; raise ValueError for other set fields."""
     for field, setting in options.ListFields():
         if field.name == "rewrite_options":
             tf.config.optimizer.set_experimental_options(_read_rewrite_options(setting))

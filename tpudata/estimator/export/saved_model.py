@@ -58,7 +58,7 @@ def export_saved_model(
     target, temporary = _choose_folders(tf.compat.as_str_any(tf.compat.path_to_str(export_dir_base)))
     with tf.Graph().as_default():
         signatures, scaffold = _build_graph(runtime, serving_input_receiver_fn)
-        # Without GPUs: training may use them, and the files must not depend on them.
+        # The session sees no GPUs: training may use them, and the files must not depend on them.
         with v1.Session(config=v1.ConfigProto(device_count={"GPU": 0})) as session:
             _restore(session, checkpoint, signatures, scaffold.saver)
             try:
@@ -70,7 +70,7 @@ def export_saved_model(
                 raise StorageError(
                     f"export_saved_model: {target} could not be written: {find_reason(error)}. {SPACE_AND_PERMISSION}"
                 ) from error
-            except BaseException:  # Also Ctrl-C.
+            except BaseException:  # Including Ctrl-C.
                 _remove(temporary)
                 raise
     _log.info("Exported %s to %s, signatures %s.", checkpoint.prefix, target, sorted(signatures))
@@ -214,8 +214,8 @@ def _restore(
         saver: the scaffold's saver, which restores the variables instead; or None.
 
     Raises:
-        CheckpointError: the checkpoint lacks a variable that a signature needs, has one in another shape or dtype, or is damaged;
-            or the saver cannot restore it.
+        CheckpointError: the checkpoint lacks a variable that a signature needs, has one with a different shape or dtype, or is
+            damaged; or the saver cannot restore it.
     """
     if saver is not None:
         session.run(v1.global_variables_initializer())
@@ -226,7 +226,7 @@ def _restore(
         info.name for signature in signatures.values() for info in signature.outputs.values()
     )
     stored_names = checkpoint.open_reader().get_variable_to_shape_map()
-    parts = {name: Part.find(variable) for name, variable in variables.items()}
+    parts = {name: Part.from_variable(variable) for name, variable in variables.items()}
     restored_variables = {
         name: variable
         for name, variable in variables.items()

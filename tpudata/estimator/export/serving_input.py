@@ -131,6 +131,7 @@ def build_raw_serving_input_receiver_fn(
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
+        """Return a receiver whose inputs are placeholders like `features`."""
         placeholders = {
             name: tf.compat.v1.placeholder(tensor.dtype, [default_batch_size, *tensor.shape[1:]])
             for name, tensor in features.items()

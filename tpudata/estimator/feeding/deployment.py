@@ -26,7 +26,7 @@ class Call:
         index: index of the call, from 0.
         total: number of calls on all hosts.
         host_index: index of the host that the call is for.
-        num_replicas: number of replicas that its data feeds, each with a batch or, by the input mode, with a part of a batch.
+        num_replicas: number of replicas that its data feeds, each with a batch or, depending on the input mode, with a part of one.
     """
 
     index: int
@@ -102,30 +102,30 @@ class TPUContext:
         return self._call
 
 
-def check_batch_size(mode: str, topology: Topology, config: TPUConfig, size: int | None) -> None:
+def check_batch_size(mode: str, topology: Topology, config: TPUConfig, batch_size: int | None) -> None:
     """Raise BatchSizeError if a mode's global batch size cannot be split over the replicas.
 
     Args:
         mode: a value of ModeKeys.
         topology: devices that run the steps.
         config: the TPUConfig.
-        size: the global batch size, or None.
+        batch_size: the global batch size, or None.
 
     Raises:
-        BatchSizeError: the size is None; or it is not a multiple of the number of replicas, and not all of them get the whole
+        BatchSizeError: batch_size is None; or it is not a multiple of the number of replicas, and not all of them get the whole
             batch, as they do with BROADCAST.
     """
     num_replicas = topology.num_replicas
     name = BATCH_SIZE_NAMES[mode]
-    if size is None:
+    if batch_size is None:
         raise BatchSizeError(
             f"TPUEstimator({name}=None): {num_replicas} replicas need a batch size (got None, expected a multiple of "
             f"{num_replicas}). Pass it."
         )
-    if _choose_pipeline(mode, config) is not InputPipelineConfig.BROADCAST and size % num_replicas:
+    if _choose_pipeline(mode, config) is not InputPipelineConfig.BROADCAST and batch_size % num_replicas:
         raise BatchSizeError(
-            f"TPUEstimator({name}={size}) cannot be split over {num_replicas} replicas: it must be a multiple of {num_replicas}, "
-            "or per_host_input_for_training must be BROADCAST, which gives each replica the whole batch."
+            f"TPUEstimator({name}={batch_size}) cannot be split over {num_replicas} replicas: it must be a multiple of "
+            f"{num_replicas}, or per_host_input_for_training must be BROADCAST, which gives each replica the whole batch."
         )
 
 

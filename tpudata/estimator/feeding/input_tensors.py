@@ -81,4 +81,4 @@ def make_tensor_dataset(call_input_fn: Callable[[], Tensors], seed: int | None) 
         generate_batches, output_signature=tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
     )
     batches = flat_batches.map(lambda *components: tf.nest.pack_sequence_as(element, components))
-    return batches.prefetch(2)  # The session runs for the next batches during a step.
+    return batches.prefetch(2)  # During a step, the session computes the next batches.

@@ -47,9 +47,9 @@ class Iteration:
         arguments = (self._references, self._closed, deleted)
         thread = threading.Thread(target=_delete_when_closed, args=arguments, name="tpudata-iteration-end", daemon=True)
         thread.start()
-        # Called after the thread has ended, or before the interpreter ends.
+        # This runs after the thread has ended, or before the interpreter ends.
         weakref.finalize(thread, _close_and_wait, self._closed, deleted)
-        # Closes an iteration that is dropped without close().
+        # This closes an iteration that is dropped without close().
         weakref.finalize(self, self._closed.set)
 
     @property

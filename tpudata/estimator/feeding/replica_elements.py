@@ -112,7 +112,7 @@ class ReplicaElements:
         return axes
 
     def _check_static_shapes(self, dataset: tf.data.Dataset) -> None:
-        """Raise ValueError if a tensor has a dynamic shape, or other than params["batch_size"] rows."""
+        """Raise ValueError if a tensor has a dynamic shape, or its number of rows is not params["batch_size"]."""
         deployment = self._deployment
         size = deployment.batch_size
         if size is None:  # Each process has one replica, which takes the batches unsplit.
@@ -172,14 +172,16 @@ class ReplicaElements:
 
         Training drops an incomplete last step; for the other modes see `_pad_last_step`.
         """
-        turns = [index for index, count in enumerate(element_counts) for _ in range(count)]
-        choice = tf.data.Dataset.from_tensor_slices(tf.constant(turns, tf.int64)).repeat()
+        # Index of the dataset that yields each element of a step.
+        dataset_indices = [index for index, count in enumerate(element_counts) for _ in range(count)]
+        step_size = len(dataset_indices)
+        choice = tf.data.Dataset.from_tensor_slices(tf.constant(dataset_indices, tf.int64)).repeat()
         if all(map(_is_endless, datasets)):
             return tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
         if self._deployment.mode == ModeKeys.TRAIN:
             elements = tf.data.Dataset.choose_from_datasets(datasets, choice, stop_on_empty_dataset=True)
-            return elements.batch(len(turns), drop_remainder=True).unbatch()  # Drops an incomplete step.
-        return self._pad_last_step(datasets, choice, len(turns))
+            return elements.batch(step_size, drop_remainder=True).unbatch()  # Drops an incomplete step.
+        return self._pad_last_step(datasets, choice, step_size)
 
     def _pad_last_step(
         self, datasets: list[tf.data.Dataset], choice: tf.data.Dataset, step_size: int
@@ -193,8 +195,8 @@ class ReplicaElements:
         """
         spec = datasets[0].element_spec
         # Endless datasets of (element, whether it is real): zeros follow the data.
-        padded = [mark_elements(dataset) for dataset in datasets]
-        steps = tf.data.Dataset.choose_from_datasets(padded, choice).batch(step_size, drop_remainder=True)
+        marked_datasets = [mark_elements(dataset) for dataset in datasets]
+        steps = tf.data.Dataset.choose_from_datasets(marked_datasets, choice).batch(step_size, drop_remainder=True)
         steps = steps.take_while(lambda _, is_real: tf.reduce_any(is_real))
         if can_fill_with_zeros(self._deployment.mode, spec):
             return steps.map(lambda step_elements, _: step_elements).unbatch()

@@ -56,7 +56,7 @@ def add_row_masks(
         else:
             raise ValueError("predict: the features of input_fn have no batch dimension. Batch the dataset.")
         size = num_rows  # Number of rows of the batch that is returned.
-        # Dense batches whose size is static are never short.
+        # Only sparse batches, and dense ones whose number of rows is not static, can be short.
         if batch_size is not None and (
             sparse_shapes or any(leaf.tensor.shape[leaf.axis] is None for leaf in dense_leaves)
         ):
@@ -83,7 +83,7 @@ def _pad(leaf: _Leaf, num_missing: tf.Tensor, batch_size: int) -> tf.Tensor:
     if role != "dense" or not tensor.shape.rank:  # Indices or values of a sparse tensor, or a scalar.
         return tensor
     missing_shape = tf.tensor_scatter_nd_update(tf.shape(tensor), [[axis]], [num_missing])
-    # Not tf.pad, which does not support strings; tf.zeros makes empty ones.
+    # tf.pad does not support strings; tf.zeros makes empty ones.
     padded = tf.concat([tensor, tf.zeros(missing_shape, tensor.dtype)], axis)
     static_shape = tensor.shape.as_list()
     static_shape[axis] = batch_size

@@ -60,6 +60,14 @@ def call_model_fn(
 ) -> ModelSpec:
     """Call model_fn with the arguments that it names.
 
+    Args:
+        model_fn: the function.
+        features: its features.
+        labels: its labels, or None.
+        mode: a value of ModeKeys.
+        params: its params, of which it gets a shallow copy.
+        config: the RunConfig.
+
     Raises:
         ModelFnValueError: there are labels, but model_fn has no argument `labels`.
     """
@@ -92,7 +100,7 @@ def call_input_fn(
         mode: a value of ModeKeys.
         params: params for input_fn, which gets a copy.
         config: the RunConfig.
-        input_context: describes this call among several.
+        input_context: context that describes this call among several.
         start_step: number of steps done.
         needs_dataset: whether to reject an input_fn that returns tensors instead of a dataset.
         needs_params: whether input_fn must have the argument `params`.

@@ -27,7 +27,8 @@ class UserModel:
         params: params of model_fn and input_fn, each of which gets a copy.
         batch_sizes: for each mode its global batch size, or None.
         batch_axis: axis of the rows for each tensor of (features, labels); None for axis 0.
-        is_plain: whether this is for an Estimator, which adds nothing to params and does not require input_fn to take them.
+        is_for_plain_estimator: whether it belongs to an Estimator, which adds nothing to params and does not require input_fn to
+            take them.
     """
 
     model_fn: ModelFunction
@@ -36,15 +37,16 @@ class UserModel:
     params: Mapping[str, object]
     batch_sizes: Mapping[str, int | None]
     batch_axis: Sequence[int] | None = None
-    is_plain: bool = False
+    is_for_plain_estimator: bool = False
 
     def call_model(self, features: Tensors, labels: Tensors, deployment: Deployment) -> ModelSpec:
         """Call model_fn for a mode, and return its result."""
         params = self._make_params(deployment)
-        if not self.is_plain:
+        if not self.is_for_plain_estimator:
             params["use_tpu"] = deployment.topology.is_tpu
         # Without AutoGraph, as in TensorFlow's Estimator: Python's conditions and loops in model_fn run while it is traced.
         call = tf.autograph.experimental.do_not_convert(call_model_fn)
+        # Sparse tensors are passed as their parts until here, since the loops and the steps only handle dense tensors.
         features, labels = join_sparse(features), join_sparse(labels)
         spec: ModelSpec = call(self.model_fn, features, labels, deployment.mode, params, self.config)
         return spec
@@ -69,14 +71,14 @@ class UserModel:
             call.make_input_context(call.num_replicas if is_per_replica else 1),
             start_step,
             needs_dataset=is_per_replica and deployment.topology.is_sharded,
-            needs_params=not self.is_plain,
+            needs_params=not self.is_for_plain_estimator,
             takes_sparse=not deployment.topology.is_sharded and not deployment.topology.is_tpu,
         )
 
     def _make_params(self, deployment: Deployment, call: Call | None = None) -> dict[str, object]:
-        """Return a copy of the params with the params that the estimator adds for `call`, a call of input_fn; None for model_fn."""
+        """Return a copy of the params, with those that the estimator adds for a call of input_fn, or (`call` None) for model_fn."""
         params = copy.deepcopy(dict(self.params))
         # An Estimator adds nothing, except in a rehearsal, which adds the batch size that the call would have on a TPU.
-        if not self.is_plain or deployment.global_batch_size is not None:
+        if not self.is_for_plain_estimator or deployment.global_batch_size is not None:
             params |= deployment.make_params(call)
         return params

@@ -42,12 +42,12 @@ class Timing:
 
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
-        host_writes: on devices, operations of model_fn that write summaries, which the host runs; None for plain TensorFlow,
-            whose steps run them.
+        host_writes: operations of model_fn that write summaries, if steps run on devices: the host runs them; None if steps run in
+            plain TensorFlow, and write summaries themselves.
     """
 
     def __init__(self, blueprint: Blueprint, host_writes: Collection[tf.Operation] | None = None) -> None:
-        self.is_on_devices = host_writes is not None  # None with plain TensorFlow, whose step writes summaries itself.
+        self.is_on_devices = host_writes is not None
         self._summary_write_names = {operation.name for operation in host_writes or ()}
         self._graph = blueprint.graph
         self._input_names = {placeholder.op.name for placeholder in blueprint.placeholders}
@@ -82,7 +82,7 @@ class Timing:
         if operation.type == "VarHandleOp":
             return When.BEFORE
         if operation.type == "ReadVariableOp":
-            # With a control dependency, it reads the value after an update of this step.
+            # A read that waits for an operation of the step reads the value after an update of this step.
             waits_for_step = any(self._times.get(control.name) is When.STEP for control in operation.control_inputs)
             return When.STEP if waits_for_step else When.BEFORE
         # The step itself must draw random numbers and assign variables; anything else is a function of variables and constants.
@@ -151,7 +151,7 @@ def plan_fetches(
             else:
                 tensors[when][tensor.name] = tensor
 
-    # For its effect on `tensors`: the walk adds the inputs that the host needs.
+    # The walk adds to `tensors` the inputs that the host needs; its result is not used.
     walk_graph(
         [*(tensor.op for tensor in tensors[When.AFTER].values()), *operations[When.AFTER].values()], list_host_inputs
     )

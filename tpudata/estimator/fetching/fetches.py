@@ -45,5 +45,5 @@ class Fetches:
             return values[leaf.name] if isinstance(leaf, tf.Tensor) else None
 
         remaining_values = map(get_value, self._leaves)
-        # Not pack_sequence_as, which would flatten a sparse value: it is a tuple, but one leaf.
+        # pack_sequence_as would flatten a sparse value, which is a tuple, but one leaf.
         return tf.nest.map_structure(lambda _: next(remaining_values), self._structure)

@@ -43,12 +43,15 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
     The variables of the model are the real ones; an assignment changes them on every device. Variables that hooks make in `begin()`
     live as long as the run, and no checkpoint contains them.
 
+    Attributes:
+        timing: times at which operations of the scratch graph are computed.
+
     Args:
         blueprint: blueprint of the scratch graph, before hooks add to it.
         variables: the real variables by name.
         copies: the variables' copies on the host.
-        host_writes: on devices, operations of model_fn that write summaries, which the host runs; None for plain TensorFlow,
-            whose steps run them.
+        host_writes: operations of model_fn that write summaries, if steps run on devices: the host runs them; None if steps run in
+            plain TensorFlow, and write summaries themselves.
     """
 
     # The destructor of the base class reads this; there is no real session.
@@ -66,11 +69,11 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         self._graph = blueprint.graph
         self._copies = copies
         self._variables = dict(variables)
-        # Computations, by the names of what is computed, the names of the fed tensors, and when they run: BEFORE or AFTER the step,
-        # or None.
-        self._computations: dict[object, _Computation] = {}
-        # Tensors of variables' values, by name of the handle.
+        # Computations by (names of the computed tensors and operations, names of the fed tensors, `when` of `evaluate`).
+        self._computations: dict[tuple[tuple[str, ...], tuple[str, ...], When | None], _Computation] = {}
+        # Tensors that read variables, by name of the variable's handle.
         self._reads: dict[str, tf.Tensor] = {}
+        # Whether operations that assign to variables have run since the last call of `pop_has_written`.
         self._has_written = False
 
     @property
@@ -206,7 +209,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         Args:
             tensors: tensors to compute.
             operations: operations to run.
-            feeds: values by name of a tensor, which take its place.
+            feeds: values by name of the tensor; these tensors are not computed.
             when: BEFORE or AFTER the step, so that the computation does not run operations of the step again; None if it may run
                 them.
 
@@ -218,7 +221,7 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         """
         if not tensors and not operations:
             return []
-        # Compiled at the first call for these names; hooks usually fetch the same tensors at each step.
+        # Compiled computations are kept, since hooks usually fetch the same tensors at each step.
         key = tuple(element.name for element in [*tensors, *operations]), tuple(feeds), when
         if key not in self._computations:
             reads = None if operations or feeds else self._make_plain_reads(tensors)
@@ -282,29 +285,29 @@ class HookSession(tf.compat.v1.Session):  # type: ignore[misc]  # TensorFlow is 
         Raises:
             ModelFnValueError: a tensor or operation depends on the batch.
         """
-        # `cuts` are tensors whose values are passed instead of computed.
-        cuts = [self._graph.get_tensor_by_name(name) for name in fed_names]
+        # Tensors whose values are passed instead of computed.
+        passed_tensors = [self._graph.get_tensor_by_name(name) for name in fed_names]
 
         def runs_outside_step(operation: tf.Operation) -> bool:
             return self.timing.find_time(operation) is not When.STEP
 
         # Before or after a step, do not wait for operations that the step itself runs.
         waits_for = None if when is None else runs_outside_step
-        replay = Replay(self._blueprint, list(tensors), operations, cuts, waits_for)
+        replay = Replay(self._blueprint, list(tensors), operations, passed_tensors, waits_for)
         self._check_independent_of_batch(replay, {*fed_names})
 
         def compute(*values: tf.Tensor) -> Tensors:
             return replay((), make_handle_getter(self._variables), values)
 
         # Values of several replicas have more rows than the traced replica's.
-        shapes = [[None, *cut.shape[1:]] if cut.shape.rank else cut.shape for cut in cuts]
-        signature = [tf.TensorSpec(shape, cut.dtype) for shape, cut in zip(shapes, cuts, strict=True)]
+        shapes = [[None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape for tensor in passed_tensors]
+        signature = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, passed_tensors, strict=True)]
         with eager_mode():
             concrete = tf.function(compute, input_signature=signature, autograph=False).get_concrete_function()
 
         def run(*values: Array) -> Tensors:
             # Hooks fetch at every step, so a tf.function's lookup of its trace would cost too much.
-            return concrete(*map(tf.convert_to_tensor, values, [cut.dtype for cut in cuts]))
+            return concrete(*map(tf.convert_to_tensor, values, [tensor.dtype for tensor in passed_tensors]))
 
         return _Computation(run, uses=replay.uses, writes=replay.writes)
 

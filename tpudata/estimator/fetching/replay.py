@@ -34,9 +34,9 @@ class Replay:
         blueprint: blueprint of the scratch graph.
         structure: nested structure of tensors of the scratch graph to compute.
         updates: operations of the scratch graph to run.
-        cuts: tensors of the scratch graph whose values are passed at the call instead of being computed.
+        passed_tensors: tensors of the scratch graph whose values are passed at the call instead of being computed.
         waits_for: predicate of an operation that is a control input of a needed one: whether it is also needed; None if all are.
-        rewrite: function from the copied `GraphDef` to the one to run; it may add inputs, which must be among `cuts`.
+        rewrite: function from the copied `GraphDef` to the one to run; it may add inputs, which must be among `passed_tensors`.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class Replay:
         blueprint: Blueprint,
         structure: Tensors,
         updates: Iterable[tf.Operation] = (),
-        cuts: Sequence[tf.Tensor] = (),
+        passed_tensors: Sequence[tf.Tensor] = (),
         waits_for: Callable[[tf.Operation], bool] | None = None,
         rewrite: Callable[[tf.compat.v1.GraphDef], tf.compat.v1.GraphDef] = _lower_for_one_replica,
     ) -> None:
         self._structure = structure
         self._tensors = tf.nest.flatten(structure)
         self._updates = list(updates)
-        self._cuts = list(cuts)
+        self._passed_tensors = list(passed_tensors)
         self._placeholders = blueprint.placeholders
         # Names of variables by the names of their handles in the scratch graph.
         names_by_handle = {info.handle_name: info.name for info in blueprint.variables}
         # Names of tensors that each call feeds; the search for needed operations stops at them.
-        input_names = {*names_by_handle, *(tensor.name for tensor in [*self._placeholders, *self._cuts])}
+        input_names = {*names_by_handle, *(tensor.name for tensor in [*self._placeholders, *self._passed_tensors])}
         roots = [tensor.op for tensor in self._tensors if tensor.name not in input_names] + self._updates
         needed_operations = find_needed_operations(roots, input_names, waits_for)
         self.operations = frozenset(needed_operations)
@@ -68,7 +68,7 @@ class Replay:
             if tensor.name in names_by_handle
         )
         self._graph_def = rewrite(_copy_subgraph(blueprint, needed_operations))
-        # The rewritten graph may need fewer or other inputs than the operations.
+        # The rewritten graph may lack inputs of the operations, or have additional ones.
         self._fed_names = list_input_tensor_names(self._graph_def) & input_names
         self._names_by_handle = {handle: name for handle, name in names_by_handle.items() if handle in self._fed_names}
         self.uses = frozenset(self._names_by_handle.values())
@@ -81,7 +81,7 @@ class Replay:
         Args:
             arguments: nested structures of tensors, for the first or for all arguments of the blueprint's function.
             find_handle: function from a variable's name to the handle (scalar resource tensor) of the real variable.
-            values: values of the constructor's `cuts`, in their order: they replace these tensors of the scratch graph.
+            values: values of the constructor's `passed_tensors`, in their order: they replace these tensors of the scratch graph.
 
         Returns:
             The tensors, in the structure that the constructor got, with control dependencies on the updates.
@@ -97,7 +97,7 @@ class Replay:
         }
         feeds |= {handle: find_handle(name) for handle, name in self._names_by_handle.items()}
         # `copy_graph` only takes tensors of the current graph; tf.identity captures one from outside of a condition's branch.
-        feeds |= {cut.name: tf.identity(tensor) for cut, tensor in zip(self._cuts, values, strict=True)}
+        feeds |= {passed.name: tf.identity(tensor) for passed, tensor in zip(self._passed_tensors, values, strict=True)}
         missing = self._fed_names - feeds.keys()
         if missing:
             # Hooks are checked before, and tables and writers need no batch, so only the value of a metric can lack one here.

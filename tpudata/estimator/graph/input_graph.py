@@ -29,8 +29,8 @@ class InputGraph(tf.Graph):  # type: ignore[misc]  # TensorFlow is untyped
         """Return the open session of the graph, or a new one."""
         with self._session_lock:
             if self._session is None:
-                # A session with a config ignores the program's, so on GPUs it could set them up with TensorFlow's defaults for
-                # memory and logical devices.
+                # A session that sees GPUs could set them up with TensorFlow's defaults, instead of the memory and logical devices
+                # that the program chose.
                 self._session = _v1.Session(graph=self, config=_v1.ConfigProto(device_count={"GPU": 0}))
                 self._session.run(self._initializers)
             return self._session

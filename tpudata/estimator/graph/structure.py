@@ -10,6 +10,9 @@ from tpudata.tensor_types import Specs, Tensors
 class Structure:
     """The nesting of a function's arguments.
 
+    Attributes:
+        specs: specs of the flat list of tensors, without absent arguments.
+
     Args:
         arguments: nested structures of tensors or of their specs; None for an absent argument.
     """
@@ -17,7 +20,6 @@ class Structure:
     def __init__(self, arguments: tuple[Tensors, ...]) -> None:
         self._arguments = arguments
         self._flat = tf.nest.flatten(arguments)
-        # Specs of the flat list, without absent arguments.
         self.specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in self._flat if leaf is not None]
 
     def flatten(self, arguments: tuple[Tensors, ...]) -> list[tf.Tensor]:

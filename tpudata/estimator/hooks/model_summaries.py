@@ -21,6 +21,9 @@ class ModelSummaries:
 
     Summaries of `tf.summary` are written by the step itself or, on several devices, by the host after the step.
 
+    Attributes:
+        uses_tf_summary: whether model_fn writes with tf.summary, and summaries are enabled.
+
     Args:
         train_step: step of the training.
         session: session of the run.

@@ -30,6 +30,7 @@ class Request:
         self._session = session
         self._feeds = dict(feeds)
         self._plan = plan
+        # Values that `begin` computes before the step, by name of the tensor.
         self._before: dict[str, Array] = {}
 
     @property
@@ -107,6 +108,7 @@ class Monitor:
         self._tensor_fetches: dict[int, tuple[tf.Tensor, Fetches]] = {}
         # Plans, by the names of the fetched elements and of the fed tensors.
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], FetchPlan] = {}
+        # Request of the current step; None before the first one, without hooks, and after a hook has ended the run.
         self._request: Request | None = None
 
     def begin(self) -> None:
@@ -148,10 +150,10 @@ class Monitor:
         self._hook_fetches = {}
         feeds: dict[str, Array] = {}
         with self._session.as_default_graph():
-            for index, hook in enumerate(self.hooks):
+            for hook_index, hook in enumerate(self.hooks):
                 arguments = hook.before_run(self._context)
                 if arguments is not None:
-                    self._add_arguments(index, hook, arguments, feeds)
+                    self._add_arguments(hook_index, hook, arguments, feeds)
         elements = [element for fetches in self._hook_fetches.values() for element in fetches.elements]
         # Plans are kept, since hooks usually fetch the same values from each step.
         fed_names = frozenset(feeds)
@@ -163,12 +165,16 @@ class Monitor:
         return self._request.step_fetches
 
     def _add_arguments(
-        self, index: int, hook: SessionRunHook, arguments: tf.compat.v1.train.SessionRunArgs, feeds: dict[str, Array]
+        self,
+        hook_index: int,
+        hook: SessionRunHook,
+        arguments: tf.compat.v1.train.SessionRunArgs,
+        feeds: dict[str, Array],
     ) -> None:
         """Check the SessionRunArgs of a hook, and add its fetches and feeds to the step's.
 
         Args:
-            index: index of the hook.
+            hook_index: index of the hook.
             hook: the hook.
             arguments: result of its before_run.
             feeds: feeds of the earlier hooks, by name of the tensor; the hook's are added.
@@ -185,7 +191,7 @@ class Monitor:
             )
         reject_options(arguments.options)
         if arguments.fetches is not None:
-            self._hook_fetches[index] = self._parse_fetches(arguments.fetches)
+            self._hook_fetches[hook_index] = self._parse_fetches(arguments.fetches)
         for key, value in (arguments.feed_dict or {}).items():
             tensor = self._session.find_fed_tensor(key)
             is_in_model = self._session.timing.is_made_by_model_fn(tensor.op)

@@ -32,7 +32,7 @@ def begin_profile(folder: str, *, is_on_devices: bool) -> Callable[[], None] | N
         jax.profiler.start_trace(folder)
         stop = jax.profiler.stop_trace
         return stop
-    except (tf.errors.AlreadyExistsError, RuntimeError):  # Of TensorFlow and of jax, if another profile is running.
+    except (tf.errors.AlreadyExistsError, RuntimeError):  # TensorFlow's and jax's error if another profile is running.
         return None
 
 

@@ -158,7 +158,7 @@ class ScaffoldLoader:
         self._store.set_source(self._names, self._run_source)
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
-        """Load again if another run has loaded other values in the meantime."""
+        """Load a checkpoint again, as `load` does, if another run has changed the variables since then."""
         # Unless this run has assigned values, `load` itself skips variables that still have the loaded values.
         if self._run_source is None or not self._store.has_source(self._names, self._run_source):
             self.load(checkpoint)

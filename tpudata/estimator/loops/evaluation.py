@@ -38,7 +38,7 @@ def evaluate(
     Args:
         runtime: the model on its devices.
         input_fn: function that returns the data.
-        steps: largest number of batches; None for all.
+        steps: maximum number of batches; None for all.
         hooks: hooks of this evaluation, in addition to the spec's evaluation_hooks; or None.
         checkpoint_path: checkpoint to evaluate; None for the newest of model_dir, or the initial values if there is none.
         events_dir: folder of the summaries; None writes none.
@@ -121,7 +121,7 @@ def _write_summaries(folder: str, metrics: dict[str, Array], checkpoint: Checkpo
         if name == "global_step":
             continue
         if isinstance(metric, bytes):
-            _add_images(summary, name, metric)
+            _add_serialized_summary(summary, name, metric)
         elif np.issubdtype(np.asarray(metric).dtype, np.number) or np.asarray(metric).dtype == bool:
             _add_numbers(summary, name, metric)
         else:
@@ -143,7 +143,7 @@ def _add_numbers(summary: tf.compat.v1.Summary, name: str, metric: Array) -> Non
         summary.value.add(tag=name, node_name=name, tensor=tf.make_tensor_proto(metric))
 
 
-def _add_images(summary: tf.compat.v1.Summary, name: str, serialized: bytes) -> None:
+def _add_serialized_summary(summary: tf.compat.v1.Summary, name: str, serialized: bytes) -> None:
     """Add the summaries of a metric that is itself a serialized Summary, such as one of images."""
     try:
         values = tf.compat.v1.Summary.FromString(serialized).value

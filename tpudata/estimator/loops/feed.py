@@ -23,8 +23,8 @@ class Feed:
     Attributes:
         element_spec: spec of one replica's element.
         is_endless: whether the data of this process repeats without end.
-        iterate: function of the largest number of steps, or None for all, that returns an iteration over the elements. A
-            StackIteration, which reads ahead, reads no further than that; an Iteration ignores the number.
+        iterate: function of the maximum number of steps (None for no limit) that returns an iteration over the elements. A
+            StackIteration, which reads ahead, stops reading after these steps; an Iteration ignores the number.
     """
 
     element_spec: Specs

@@ -65,7 +65,7 @@ def predict(
                         "predict: the estimator is training, and these predictions began before that. Consume them before, or use "
                         "another estimator."
                     )
-                # All predictions are of one checkpoint, even if the caller has trained between two batches.
+                # All predictions come from one checkpoint, even if the caller has trained between two batches.
                 loader.reload(checkpoint)
                 step.fetches.request(fetches)
                 predictions, fetched = step.run(features)

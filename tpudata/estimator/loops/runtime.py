@@ -30,7 +30,7 @@ from tpudata.estimator.tracing.optimizer import DENSE_GRADIENTS
 from tpudata.estimator.tracing.traced_model import trace_model
 from tpudata.tensor_types import Specs, Tensors
 
-_SEED_BYTES = 3  # Enough for another seed in each run.
+_SEED_BYTES = 3  # Enough for a different seed in each run.
 ModeStep: TypeAlias = TrainStep | EvalStep | PredictStep
 # Class of steps, or a partial of one; called with the arguments of Step.
 _StepClass: TypeAlias = Callable[..., ModeStep]
@@ -46,7 +46,7 @@ class Runtime:
 
     Attributes:
         user_model: functions and parameters of the user.
-        usage_lock: lock that training or an evaluation holds while it uses the steps and the variables.
+        usage_lock: lock that trainings, evaluations and check_model hold while they use the steps and the variables.
         is_training: whether training holds `usage_lock`, so that running predictions may not use the variables.
         lock: lock held while a step is compiled, and while variables are loaded for a batch and the batch runs.
 
@@ -63,7 +63,6 @@ class Runtime:
         warm_start: WarmStartSettings | None = None,
     ) -> None:
         self.user_model = user_model
-        # `usage_lock` is held for a whole training or evaluation; `lock` to compile, or for a batch and the load before it.
         self.usage_lock = threading.Lock()
         self.is_training = False
         self.lock = threading.RLock()

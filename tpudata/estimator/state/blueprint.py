@@ -68,7 +68,7 @@ class VariableInfo:
     @property
     def part(self) -> Part | None:
         """The slice of a partitioned variable that this variable holds; None if it holds none."""
-        return Part.find(self.scratch)
+        return Part.from_variable(self.scratch)
 
     @property
     def is_keras_seed(self) -> bool:
@@ -128,7 +128,7 @@ class Blueprint:
         if not variables:
             return {}
         tensors = [self.get_initial_value(info) for info in variables]
-        # Without the other operations: wrap_function would run all operations with side effects.
+        # The other operations are not copied, since wrap_function would run all that have side effects.
         graph_def = self.extract_subgraph(find_needed_operations(tensor.op for tensor in tensors))
 
         def compute() -> Tensors:

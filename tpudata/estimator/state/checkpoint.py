@@ -43,7 +43,7 @@ class CheckpointReader(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint; equal to another only if their contents are equal.
+    """One checkpoint. Two are equal if their paths and the contents of their index files are equal.
 
     Attributes:
         prefix: path without the `.index` and `.data-*` endings.
@@ -118,7 +118,7 @@ class Checkpoint:
             parts: for each variable by name, its slice of a partitioned variable; None for a variable that is not partitioned.
 
         Raises:
-            CheckpointError: the checkpoint lacks a variable or has it in another shape or dtype, or the files are damaged.
+            CheckpointError: the checkpoint lacks a variable or has it with a different shape or dtype, or the files are damaged.
         """
         reader = self.open_reader()
         shapes = reader.get_variable_to_shape_map()
@@ -147,7 +147,7 @@ class Checkpoint:
 def _check_whole(
     prefix: str, name: str, part: Part, variable: tf.Variable, shape: Sequence[int], dtype: tf.DType
 ) -> None:
-    """Raise CheckpointError if the checkpoint stores a whole partitioned variable of another shape or dtype than model_fn's.
+    """Raise CheckpointError if a partitioned variable that the checkpoint stores whole differs from model_fn's in shape or dtype.
 
     Args:
         prefix: path of the checkpoint, for the message.

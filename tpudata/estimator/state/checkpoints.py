@@ -192,8 +192,8 @@ def save(model_dir: str, step: int, variables: Mapping[str, tf.Variable], retent
     name = f"model.ckpt-{step}"
     prefix = tf.io.gfile.join(model_dir, name)
     tensors = [variable.read_value() for variable in variables.values()]
-    # Without `name`, which the state file has if this step is saved again.
     recorded_paths = [_make_relative(model_dir, path) for path in list_recorded(model_dir)]
+    # The state file already has `name` if this step is saved again.
     other_paths = [path for path in recorded_paths if path != name]
     last_path = tf.io.gfile.join(model_dir, other_paths[-1]) if other_paths else "none"
     oldest_paths = retention.select_oldest(other_paths)

@@ -15,7 +15,7 @@ class HostCopies(Protocol):
 
 
 class OnlyOnHost:
-    """Variables that exist on the host only."""
+    """Variables that exist only on the host."""
 
     def copy_to_host(self, names: Iterable[str]) -> None:
         """Do nothing, since the host has the only values."""

@@ -30,7 +30,7 @@ class Part:
     shape: tuple[int, ...]
 
     @classmethod
-    def find(cls, variable: tf.Variable) -> "Part | None":
+    def from_variable(cls, variable: tf.Variable) -> "Part | None":
         """Return the slice that a v1 variable holds; None if the variable is not part of a partitioned variable."""
         slice_info = find_slice_info(variable)
         if slice_info is None:

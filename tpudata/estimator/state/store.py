@@ -74,11 +74,12 @@ class VariableStore:
     def load(self, blueprint: Blueprint, infos: Sequence[VariableInfo], checkpoint: Checkpoint | None) -> None:
         """Set the variables of `infos` to `checkpoint`, or to their initial values if it is None.
 
-        Initial values come from the warm start or, for variables that it does not choose, from `blueprint`. Variables whose value
-        comes from there already are skipped.
+        Initial values come from the warm start or, for variables that it does not choose, from `blueprint`. Variables that
+        already have the value of this source are skipped.
 
         Raises:
-            CheckpointError: the checkpoint, or the warm start's, lacks a variable, has it in another shape or dtype, or is damaged.
+            CheckpointError: the checkpoint, or the warm start's, lacks a variable, has it with a different shape or dtype, or is
+                damaged.
             ValueError: the warm start renames a variable that it does not choose.
         """
         sources = {info.name: self._find_source(blueprint, info, checkpoint) for info in infos}

@@ -164,7 +164,7 @@ def read_warm_values(
         variables: the real variables by name.
 
     Raises:
-        CheckpointError: there is no checkpoint, it lacks a variable or has it in another shape or dtype, or it is damaged.
+        CheckpointError: there is no checkpoint, it lacks a variable or has it with a different shape or dtype, or it is damaged.
         ValueError: the settings rename a variable that they do not choose.
     """
     previous_names = settings.previous_names(infos)
@@ -213,7 +213,7 @@ def _find_skipped(
 ) -> list[str]:
     """Return the names of variables that the pattern matches, but that are skipped because they are not trainable.
 
-    These are usually averages of batch norm. Variables that the checkpoint lacks or has in another shape, slots of optimizers
+    These are usually averages of batch norm. Variables that the checkpoint lacks or has with a different shape, slots of optimizers
     (`KERNEL/Momentum`), scalars and the global step are not listed.
 
     Args:

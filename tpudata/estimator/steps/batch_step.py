@@ -86,7 +86,7 @@ class PlainCallBuilder:
             return finish([[tensor] for tensor in replay(batch, make_handle_getter(self._variables))])
 
         call = make_batch_function(compute, specs)
-        # Not `numpy()`, which returns a scalar string as bytes: an array of bytes drops trailing zeros.
+        # `numpy()` would return a scalar string as bytes, and arrays made from bytes drop trailing zeros.
         return BatchCall(replay.writes, lambda *batch: [[np.asarray(tensor)] for (tensor,) in call(*batch)])
 
     def read_rows(self, feature: Tensors) -> list[Array]:
@@ -135,7 +135,7 @@ class BatchStep(Step, abc.ABC):
         """Compute a batch.
 
         Args:
-            batch: features and labels for model_fn, or the features alone.
+            batch: features and labels for model_fn, or only the features.
 
         Returns:
             For each tensor that `_finish` returns, except the fetched tensors, the values (NumPy) of the replicas; and the fetched

@@ -48,11 +48,11 @@ class DeviceCallBuilder:
     ) -> BatchCall:
         """Return a call that computes `outputs` and runs `updates` on all devices (see BatchCallBuilder.build).
 
-        It takes stacks [1, replicas, ...]; `finish` runs on the host, outside the compiled program.
+        The call takes stacks [1, replicas, ...]; `finish` runs on the host, outside the compiled program.
         """
         state = self._state
-        cuts = [traced.step, traced.replica]  # Tensors whose values are passed instead of computed.
-        replay = Replay(traced.blueprint, list(outputs), updates, cuts, rewrite=make_replica_rewrite(traced))
+        passed_tensors = [traced.step, traced.replica]  # Tensors whose values are passed instead of computed.
+        replay = Replay(traced.blueprint, list(outputs), updates, passed_tensors, rewrite=make_replica_rewrite(traced))
         structure = Structure(specs)
 
         def compute(replica: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
@@ -68,7 +68,9 @@ class DeviceCallBuilder:
             traced, compute, argument_specs, state.variables, state.per_replica_names, replay.writes
         )
         compiled = compile_call(program, layout, state.mesh)
-        call_indices = itertools.count()  # In place of the step, so that each call draws other random numbers.
+        call_indices = (
+            itertools.count()
+        )  # They take the place of the step, so that each call draws different random numbers.
 
         def run(*batch: Tensors) -> list[list[Array]]:
             """Run the compiled program on the stacks of a batch, and finish its results on the host."""

@@ -59,10 +59,10 @@ class DeviceTrainStep(TrainStep):
         layout, loop = self._find_compiled(iteration.capacity, fed_names, request.is_single_step)
         feed_values = tuple(np.asarray(request.feeds[name]) for name in fed_names)
         outputs: list[LoopOutput] = []
-        # The devices carry on from portion to portion, without the host, until a loss is NaN. A single step always runs.
+        # The devices decide without the host whether a portion runs: none does after a loss of NaN. A single step always runs.
         goes_on = None if request.is_single_step else self._true_on_devices
         has_data = True
-        remaining_steps = request.limit
+        remaining_steps = request.max_loop_steps
         # Without x64, jax would turn 64-bit numbers, such as the global step, into 32-bit ones.
         with jax.enable_x64(True), self._topology.peers.limit_wait():
             while remaining_steps and has_data:
@@ -163,7 +163,7 @@ class DeviceTrainStep(TrainStep):
         """Compile a loop of steps, or a single step; return its variables' layout and the compiled program.
 
         Args:
-            capacity: largest number of steps, as many as a stack of batches has; None for a single step.
+            capacity: maximum number of steps, as many as a stack of batches has; None for a single step.
             fed_names: names of the placeholders that take values.
             checked: names of the variables whose values must be finite.
         """

@@ -49,13 +49,16 @@ class PlainTrainStep(TrainStep):
     def run(self, iteration: StepIteration, request: LoopRequest) -> LoopResult:
         """Run steps, as described in TrainStep; a single one without a while_loop, in 0.29 ms instead of 0.31."""
         assert isinstance(iteration, Iteration)  # The feed of one device.
-        limit, records_summaries, is_single_step, feeds = request
+        max_loop_steps, records_summaries, is_single_step, feeds = request
         fed_names = tuple(sorted(feeds))
         loop = self._find_compiled(iteration, is_single_step, fed_names)
         feed_values = [tf.constant(feeds[name]) for name in fed_names]
         try:
             global_step, has_data, global_steps, losses, finite, fetched = loop(
-                *iteration.tensors, self._make_constant(limit), self._make_constant(records_summaries), *feed_values
+                *iteration.tensors,
+                self._make_constant(max_loop_steps),
+                self._make_constant(records_summaries),
+                *feed_values,
             )
         except tf.errors.OutOfRangeError:
             # Only single steps on endless data do not test for its end, which repeat() of an empty dataset reaches immediately.
@@ -105,7 +108,7 @@ class PlainTrainStep(TrainStep):
         """Return the function for iterators like that of `iteration`.
 
         Returns:
-            A function of the iterator's tensors, the largest number of steps (scalar int32), whether tf.summary writes in the last
+            A function of the iterator's tensors, the maximum number of steps (scalar int32), whether tf.summary writes in the last
             step (scalar bool), and the values of the placeholders `fed_names`. It returns the first five fields of a LoopResult and
             a list of the fetched tensors.
         """
@@ -120,7 +123,7 @@ class PlainTrainStep(TrainStep):
         def run(*arguments: tf.Tensor) -> tuple[Tensors, ...]:
             """Add the loop or the single step to a tf.function; its arguments and results are those of `_compile`'s function."""
             num_feeds = len(placeholders)
-            *iterator_tensors, limit, records_summaries = arguments[: len(arguments) - num_feeds]
+            *iterator_tensors, max_loop_steps, records_summaries = arguments[: len(arguments) - num_feeds]
             feeds = arguments[len(arguments) - num_feeds :]
             step = functools.partial(self._add_replica_step, replica_step, feeds)
             iterator = pack_iterator(iteration.spec, iterator_tensors)
@@ -128,9 +131,9 @@ class PlainTrainStep(TrainStep):
                 return self._add_step(step, iterator, records_summaries)
             if is_single_step:
                 return self._add_step_if_data(step, iterator, records_summaries, specs)
-            return self._add_loop(step, iterator, limit, records_summaries, specs, counts_every_step)
+            return self._add_loop(step, iterator, max_loop_steps, records_summaries, specs, counts_every_step)
 
-        # For their specs: 0 and False stand for the limit and records_summaries.
+        # Only the specs of these are used; 0 and False stand for max_loop_steps and records_summaries.
         arguments = [*iteration.tensors, tf.constant(0), tf.constant(False), *placeholders]
         signature = [tf.TensorSpec(argument.shape, argument.dtype) for argument in arguments]
         compiled: _Loop = tf.function(run, input_signature=signature, autograph=False)
@@ -148,7 +151,7 @@ class PlainTrainStep(TrainStep):
             The first five fields of a LoopResult, and a list of the fetched tensors.
         """
         loss, *fetched = step(iterator.get_next(), records_summaries)
-        global_steps = tf.reshape(self._read_step(), [1])
+        global_steps = tf.reshape(self._read_global_step(), [1])
         # Single steps check no variables; the host does at intervals.
         return *self._make_outputs(tf.constant(True), global_steps, tf.reshape(loss, [1]), checked=()), fetched
 
@@ -174,7 +177,7 @@ class PlainTrainStep(TrainStep):
             lambda: (tf.constant(0.0), *map(_make_zeros, specs)),
         )
         num_done = tf.cast(has_data, tf.int32)  # 0 or 1, the length of the lists of global steps and losses.
-        global_steps = tf.reshape(self._read_step(), [1])[:num_done]
+        global_steps = tf.reshape(self._read_global_step(), [1])[:num_done]
         # Single steps check no variables; the host does at intervals.
         return *self._make_outputs(has_data, global_steps, tf.reshape(loss, [1])[:num_done], checked=()), fetched
 
@@ -182,12 +185,12 @@ class PlainTrainStep(TrainStep):
         self,
         step: _Step,
         iterator: tf.data.Iterator,
-        limit: tf.Tensor,
+        max_loop_steps: tf.Tensor,
         records_summaries: tf.Tensor,
         specs: Sequence[tf.TensorSpec],
         counts_every_step: bool,
     ) -> tuple[Tensors, ...]:
-        """Add a while_loop of up to `limit` steps, until the data ends or a loss is NaN.
+        """Add a while_loop of up to `max_loop_steps` steps, until the data ends or a loss is NaN.
 
         The variables of the while_loop are the number of steps done, whether there was data for all of them, the tensor lists of
         losses and, unless `counts_every_step`, of global steps, the last loss, and the fetched tensors.
@@ -195,8 +198,8 @@ class PlainTrainStep(TrainStep):
         Args:
             step: function that adds a step for an element.
             iterator: iterator over the data.
-            limit: largest number of steps (scalar int32).
-            records_summaries: whether tf.summary writes in the step number `limit` (scalar bool).
+            max_loop_steps: maximum number of steps (scalar int32).
+            records_summaries: whether tf.summary writes in the last of `max_loop_steps` steps (scalar bool).
             specs: specs of the fetched tensors.
             counts_every_step: whether each step adds 1 to the global step.
 
@@ -209,14 +212,14 @@ class PlainTrainStep(TrainStep):
         ) -> tf.Tensor:
             """Return whether the loop tries another step."""
             del lists, fetched
-            return (num_done < limit) & has_data & ~tf.math.is_nan(loss)
+            return (num_done < max_loop_steps) & has_data & ~tf.math.is_nan(loss)
 
         def run_step(
             element: Tensors, records_summaries_now: tf.Tensor, lists: tuple[tf.Tensor, ...]
         ) -> tuple[Tensors, ...]:
             """Run a step; return the lists with its results, its loss and the fetched tensors."""
             loss, *fetched = step(element, records_summaries_now)
-            values = (loss,) if counts_every_step else (loss, self._read_step())
+            values = (loss,) if counts_every_step else (loss, self._read_global_step())
             return tuple(map(_push, lists, values)), loss, *fetched
 
         def try_step(
@@ -225,7 +228,7 @@ class PlainTrainStep(TrainStep):
             """Run a step if there is data, else keep the outputs of the last one; return the new variables of the while_loop."""
             element = iterator.get_next_as_optional()
             has_data = element.has_value()
-            records_summaries_now = records_summaries & tf.equal(num_done + 1, limit)  # Only in the last step.
+            records_summaries_now = records_summaries & tf.equal(num_done + 1, max_loop_steps)  # Only in the last step.
             step_outputs = tf.cond(
                 has_data,
                 lambda: run_step(element.get_value(), records_summaries_now, lists),
@@ -253,7 +256,7 @@ class PlainTrainStep(TrainStep):
         )
         if counts_every_step:  # The global steps follow from the last one.
             num_steps = tf.size(losses, tf.int64)
-            global_steps = self._read_step() - num_steps + tf.range(1, num_steps + 1)
+            global_steps = self._read_global_step() - num_steps + tf.range(1, num_steps + 1)
         else:
             (global_steps,) = listed_global_steps
         return *self._make_outputs(has_data, global_steps, losses, self.checked), fetched
@@ -278,7 +281,7 @@ class PlainTrainStep(TrainStep):
             loss = self._host_call.update(host_tensors, loss)
         return loss, *fetched
 
-    def _read_step(self) -> tf.Tensor:
+    def _read_global_step(self) -> tf.Tensor:
         return tf.cast(self._variables_by_name["global_step"].read_value(), tf.int64)
 
     def _make_outputs(
@@ -292,7 +295,7 @@ class PlainTrainStep(TrainStep):
             losses: loss of each step (float32 [steps]).
             checked: names of the variables to test for finite values.
         """
-        return self._read_step(), has_data, global_steps, losses, self._are_all_finite(checked)
+        return self._read_global_step(), has_data, global_steps, losses, self._are_all_finite(checked)
 
     def _are_all_finite(self, checked: Sequence[str]) -> tf.Tensor:
         """Return whether all values of each variable are finite, bool [checked]."""

@@ -53,7 +53,7 @@ class ReplicaStep:
             traced.blueprint,
             (loss, fetches.tensors, host_tensors, list_results(summary_writes)),
             updates=[*list_training_effects(traced.blueprint, summary_writes), *fetches.operations],
-            cuts=[  # Placeholders whose values `__call__` passes.
+            passed_tensors=[  # Placeholders whose values `__call__` passes.
                 traced.step,
                 traced.replica,
                 *([traced.records_summaries] if self._takes_records_summaries else []),
@@ -84,9 +84,9 @@ class ReplicaStep:
             The loss (scalar float32), the fetched tensors, and the tensors of host_call.
         """
         step = tf.cast(variables["global_step"].read_value(), tf.int64)
-        cut_values = [step, replica, *([records_summaries] if self._takes_records_summaries else []), *feeds]
-        loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), cut_values)
-        # The writes of summaries, in a `tf.cond`, only run if something waits for their results.
+        passed_values = [step, replica, *([records_summaries] if self._takes_records_summaries else []), *feeds]
+        loss, fetched, host_tensors, write_results = self._replay(batch, make_handle_getter(variables), passed_values)
+        # Writes of summaries are in a `tf.cond`, and only run if something waits for their results.
         with tf.control_dependencies(write_results):
             return tf.identity(loss), fetched, host_tensors
 
@@ -99,6 +99,7 @@ def make_replica_rewrite(traced: TracedModel) -> Callable[[tf.compat.v1.GraphDef
     """
 
     def rewrite(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+        """Return the graph with its collectives lowered and its random operations rewritten; on devices, also pruned."""
         replica_name = None if traced.num_replicas is None else traced.replica.op.name
         # XLA would also run nodes that TensorFlow skips.
         needed_graph_def = graph_def if replica_name is None else prune_functions(graph_def)

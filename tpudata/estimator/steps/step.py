@@ -21,7 +21,7 @@ from tpudata.estimator.tracing.traced_model import TracedModel
 class Step:
     """A traced model on real variables. The subclass of a mode compiles it.
 
-    It is the HostCopies of all its variables: the variables in the store and its local variables.
+    It implements HostCopies for all its variables: the variables in the store and its local variables.
 
     Attributes:
         mode: a value of ModeKeys.
@@ -107,7 +107,7 @@ class Step:
 
     @property
     def host_summary_writes(self) -> tuple[tf.Operation, ...]:
-        """Operations of model_fn that write tf.summary, if the step does not run them itself."""
+        """Operations of model_fn that write tf.summary; () if the step runs them itself, as in plain TensorFlow."""
         return self._traced.summary_writes if self._topology.devices else ()
 
     @property

@@ -33,8 +33,9 @@ class StepFetches:
     def switch_to(self, traced: TracedModel) -> None:
         """Switch to the tensors and operations of another trace of the same model."""
         self._traced = traced
-        # Operations that every step needs; None until they are searched.
+        # Operations that every step needs; None until `has_effect` searches for them.
         self._always_run: set[tf.Operation] | None = None
+        # Results of `has_effect`, by name of the tensor.
         self._effect_cache: dict[str, bool] = {}
 
     def request(self, elements: Iterable[GraphElement]) -> None:

@@ -32,13 +32,13 @@ class LoopRequest(NamedTuple):
     """Request of a loop of steps.
 
     Attributes:
-        limit: largest number of steps.
+        max_loop_steps: maximum number of steps in the loop.
         records_summaries: whether `tf.summary` of model_fn writes in the last step.
         is_single_step: whether all calls of the run do a single step.
         feeds: values (NumPy) for placeholders of model_fn with a default, by name.
     """
 
-    limit: int
+    max_loop_steps: int
     records_summaries: bool = False
     is_single_step: bool = False
     feeds: Mapping[str, Array] = MappingProxyType({})
@@ -176,7 +176,7 @@ class TrainStep(Step, abc.ABC):
 
     @abc.abstractmethod
     def run(self, iteration: StepIteration, request: LoopRequest) -> LoopResult:
-        """Run up to `request.limit` steps; stop earlier if the data has ended, or after a step whose loss is NaN.
+        """Run up to `request.max_loop_steps` steps; stop earlier if the data has ended, or after a step whose loss is NaN.
 
         Args:
             iteration: iteration over (features, labels) or features, of the Feed of these devices.

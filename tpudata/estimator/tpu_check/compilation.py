@@ -11,7 +11,7 @@ import tensorflow as tf
 from tpudata.devices.graphs.graph_copy import SCOPE
 from tpudata.devices.graphs.graph_walk import walk_graph
 from tpudata.devices.tpu_compiler.topologies import GIB
-from tpudata.error_text import libraries as texts
+from tpudata.error_text import libraries as library_errors
 from tpudata.estimator.api.findings import Report
 from tpudata.estimator.fetching.replay import Replay, make_handle_getter
 from tpudata.estimator.steps.replica_step import make_replica_rewrite
@@ -23,12 +23,12 @@ _log = logging.getLogger("tpudata")
 _MAX_PROBLEMS = 50  # Each costs another compilation.
 # Patterns of XLA's errors, and what to do.
 _FIXES = (
-    (texts.NO_CONSTANT, "compute sizes from Python numbers and static shapes, as in x.shape"),
+    (library_errors.NO_CONSTANT, "compute sizes from Python numbers and static shapes, as in x.shape"),
     (
-        texts.NO_LIST_SIZE,
+        library_errors.NO_LIST_SIZE,
         "pass maximum_iterations to tf.while_loop, and a Python number as the size of a tf.TensorArray",
     ),
-    (texts.OTHER_LOOP_SHAPE, "keep the shape of each of a loop's tensors"),
+    (library_errors.OTHER_LOOP_SHAPE, "keep the shape of each of a loop's tensors"),
 )
 OTHER_OPERATIONS = "use other operations, or do it in input_fn"
 
@@ -86,43 +86,43 @@ class StepParts:
         """Return the step without `operations` and the operations that cannot run without them."""
         cut_operations = self._string_operations.union(operations)
         # Tensors that are passed in place of cut results, and operations that do not run.
-        cut_tensors, skipped = _find_boundary(cut_operations)
+        passed_tensors, skipped = _find_boundary(cut_operations)
         missing_names = {tensor.name for operation in skipped for tensor in operation.outputs} - {
-            tensor.name for tensor in cut_tensors
+            tensor.name for tensor in passed_tensors
         }
         results = [
             tensor for tensor in self.graph.tensors if tensor.dtype != tf.string and tensor.name not in missing_names
         ]
         updates = [operation for operation in self.graph.updates if operation not in skipped]
         is_whole = cut_operations == self._string_operations
-        return self._make_part(results, updates, cut_tensors, skipped, cut_operations, is_whole=is_whole)
+        return self._make_part(results, updates, passed_tensors, skipped, cut_operations, is_whole=is_whole)
 
-    def take_first(self, count: int, cut_operations: frozenset[tf.Operation]) -> StepPart:
+    def take_first(self, num_operations: int, cut_operations: frozenset[tf.Operation]) -> StepPart:
         """Return the step's first operations as a part, whose results are the outputs that none of these operations uses.
 
         Outputs that a compiled step cannot return are omitted.
 
         Args:
-            count: number of the first operations, in the order in which model_fn made them.
+            num_operations: number of operations to take, in the order in which model_fn made them.
             cut_operations: operations to omit, together with the operations that cannot run without them.
         """
-        cut_tensors, skipped = _find_boundary(cut_operations)
-        included = {*self.graph.operations[:count]} - skipped
+        passed_tensors, skipped = _find_boundary(cut_operations)
+        included = {*self.graph.operations[:num_operations]} - skipped
         results = [
             tensor
-            for operation in self.graph.operations[:count]
+            for operation in self.graph.operations[:num_operations]
             if operation in included
             for tensor in operation.outputs
             if _can_pass(tensor) and included.isdisjoint(tensor.consumers())
         ]
         updates = [operation for operation in self.graph.updates if operation in included]
-        return self._make_part(results, updates, cut_tensors, skipped, cut_operations, is_whole=False)
+        return self._make_part(results, updates, passed_tensors, skipped, cut_operations, is_whole=False)
 
     def _make_part(
         self,
         results: Sequence[tf.Tensor],
         updates: Sequence[tf.Operation],
-        cut_tensors: Sequence[tf.Tensor],
+        passed_tensors: Sequence[tf.Tensor],
         skipped: set[tf.Operation],
         cut_operations: frozenset[tf.Operation],
         *,
@@ -133,7 +133,7 @@ class StepParts:
         Args:
             results: tensors that the part returns.
             updates: operations that the part runs for their effect.
-            cut_tensors: tensors that are passed to the part, in place of cut operations' results.
+            passed_tensors: tensors that are passed to the part, in place of cut operations' results.
             skipped: operations that do not run: `cut_operations` and the operations that cannot run without them.
             cut_operations: operations that were cut out of the step.
             is_whole: whether the part is the whole step, except for string arguments.
@@ -143,14 +143,14 @@ class StepParts:
             traced.blueprint,
             results,
             updates,
-            cuts=[traced.step, traced.replica, *cut_tensors],
+            passed_tensors=[traced.step, traced.replica, *passed_tensors],
             waits_for=lambda operation: operation not in skipped,
             rewrite=make_replica_rewrite(traced),
         )
         number_placeholders = [placeholder for placeholder in self._placeholders if placeholder.dtype != tf.string]
 
         def run_part(replica: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
-            """Run the part; `values` are the tensors of the batch, without strings, and then those for `cut_tensors`."""
+            """Run the part; `values` are the tensors of the batch, without strings, and then those for `passed_tensors`."""
             remaining = iter(values)
             # Operations that use the string arguments have been cut out, so any tensor can take the place of a string.
             arguments = [
@@ -159,14 +159,15 @@ class StepParts:
             ]
             # Random draws depend on the step.
             step = tf.cast(self._variables["global_step"].read_value(), tf.int64)
-            # What remains after the arguments are values for `cut_tensors`.
+            # What remains after the arguments are values for `passed_tensors`.
             part_results: list[tf.Tensor] = replay(
                 (arguments,), make_handle_getter(self._variables), [step, replica, *remaining]
             )
             return part_results
 
         specs = [
-            tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in [traced.replica, *number_placeholders, *cut_tensors]
+            tf.TensorSpec(tensor.shape, tensor.dtype)
+            for tensor in [traced.replica, *number_placeholders, *passed_tensors]
         ]
         return StepPart(
             function=run_part,
@@ -220,9 +221,9 @@ def compile_step(
                 time.monotonic() - start_time,
             )
             return part
-        named_operations = [operations[name] for name in texts.find_nodes(error, SCOPE) if name in operations]
+        named_operations = [operations[name] for name in library_errors.find_nodes(error, SCOPE) if name in operations]
         culprits = [(operation, caller) for operation, caller in named_operations if caller not in rejected_operations]
-        what = texts.find_xla_reason(error, SCOPE)
+        what = library_errors.find_xla_reason(error, SCOPE)
         fix = next((fix for pattern, fix in _FIXES if pattern.search(error)), OTHER_OPERATIONS)
         if not culprits:
             report("the step", f"XLA: {what}", fix)
@@ -251,18 +252,18 @@ def _find_boundary(cut_operations: Iterable[tf.Operation]) -> tuple[list[tf.Tens
     A result that cannot be passed to a compiled step, because of its dtype or a dynamic shape, is not passed: its consumers do not
     run either, and the same holds for their results.
     """
-    cut_tensors: dict[str, tf.Tensor] = {}
+    passed_tensors: dict[str, tf.Tensor] = {}
 
     def list_skipped_consumers(operation: tf.Operation) -> Iterator[tf.Operation]:
-        """Add the results of an operation that can be passed to `cut_tensors`; yield the operations that use another result."""
+        """Add the results of an operation to `passed_tensors` if they can be passed; yield the operations that use the others."""
         for tensor in operation.outputs:
             if _can_pass(tensor):
-                cut_tensors[tensor.name] = tensor
+                passed_tensors[tensor.name] = tensor
             else:
                 yield from tensor.consumers()
 
     skipped = {*walk_graph(cut_operations, list_skipped_consumers)}
-    return list(cut_tensors.values()), skipped
+    return list(passed_tensors.values()), skipped
 
 
 def _can_pass(tensor: tf.Tensor) -> bool:

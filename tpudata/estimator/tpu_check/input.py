@@ -19,7 +19,7 @@ _SLOW_DTYPES = (tf.int64, tf.uint64, tf.float64)
 def check_input(
     element_spec: Specs, deployment: Deployment, batch_axis: Sequence[int] | None, report: Report
 ) -> tuple[Specs, Specs]:
-    """Check the elements of input_fn's dataset.
+    """Check the elements of input_fn's dataset, and return the specs of the part of one core.
 
     Args:
         element_spec: spec of the elements.
@@ -45,7 +45,7 @@ def check_input(
         if spec is None:
             return None
         _check_dtype(paths[leaf_index], spec, report)
-        return tf.TensorSpec(_check_shape(paths[leaf_index], spec, axis, deployment, report), spec.dtype)
+        return tf.TensorSpec(_find_core_shape(paths[leaf_index], spec, axis, deployment, report), spec.dtype)
 
     core_specs: tuple[Specs, Specs] = tf.nest.map_structure(make_core_spec, leaf_indices, specs, axes)
     return core_specs
@@ -73,7 +73,9 @@ def _check_dtype(path: str, spec: tf.TensorSpec, report: Report) -> None:
         )
 
 
-def _check_shape(path: str, spec: tf.TensorSpec, axis: int, deployment: Deployment, report: Report) -> list[int | None]:
+def _find_core_shape(
+    path: str, spec: tf.TensorSpec, axis: int, deployment: Deployment, report: Report
+) -> list[int | None]:
     """Report a shape that is not static or cannot be split over cores; return the shape on one core.
 
     Args:

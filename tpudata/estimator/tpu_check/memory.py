@@ -34,11 +34,11 @@ def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: R
     """
     initial_values = [graph.blueprint.get_initial_value(info) for info in graph.blueprint.variables]
     batch = [spec for spec in tf.nest.flatten(specs) if spec is not None]
-    least_bytes = sum(map(count_bytes, (*initial_values, *batch)))
-    need = f"its variables and its part of the batch take {memory_text(least_bytes)}"
+    min_bytes = sum(map(count_bytes, (*initial_values, *batch)))
+    need = f"its variables and its part of the batch take {memory_text(min_bytes)}"
     _log.info("Memory of a device: %s.", need)
     if tpu is not None:
-        if least_bytes > tpu.chip.device_hbm:
+        if min_bytes > tpu.chip.device_hbm:
             report(
                 "memory of a device",
                 f"{need}, and one of {tpu.name} has {memory_text(tpu.chip.device_hbm)}",
@@ -46,12 +46,10 @@ def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: R
             )
         return
     chips = sorted(CHIPS.values(), key=lambda chip: chip.device_hbm)
-    small_chips = [chip.name for chip in chips if chip.device_hbm < least_bytes]
-    larger_chips = [
-        f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= least_bytes
-    ]
+    small_chips = [chip.name for chip in chips if chip.device_hbm < min_bytes]
+    larger_chips = [f"{chip.name} has {memory_text(chip.device_hbm)}" for chip in chips if chip.device_hbm >= min_bytes]
     # Without a slice, report only what does not fit a device of common size.
-    if least_bytes > _COMMON_MEMORY_BYTES:
+    if min_bytes > _COMMON_MEMORY_BYTES:
         alternatives = f"; a device of {', '.join(larger_chips)}" if larger_chips else ""
         report("memory of a device", f"{need}, and a TPU {', '.join(small_chips)} has less{alternatives}", MEMORY_FIX)
 
@@ -68,11 +66,11 @@ def check_next_batches(cost: StepCost, report: Report) -> None:
         report("memory of a device", what, MEMORY_FIX, is_rejected=False)
 
 
-def describe_largest_tensors(graph: StepGraph, max_count: int = 3) -> str:
+def describe_largest_tensors(graph: StepGraph, max_tensors: int = 3) -> str:
     """Describe the largest tensors of a step, with the code lines that made them; omit tensors under a tenth of the largest."""
-    # One for each shape, dtype and line: a line in a loop of Python makes many equal tensors.
+    # Keep one tensor for each shape, dtype and line: a line in a loop of Python makes many equal tensors.
     tensors = {(tensor.shape, tensor.dtype, find_code_line(tensor.op)): tensor for tensor in _iterate_stored(graph)}
-    largest = sorted(tensors.values(), key=count_bytes, reverse=True)[:max_count]
+    largest = sorted(tensors.values(), key=count_bytes, reverse=True)[:max_tensors]
     largest = [tensor for tensor in largest if count_bytes(tensor) * 10 >= count_bytes(largest[0])]
     return ", ".join(
         f"{tensor.shape} {tensor.dtype.name} of {memory_text(count_bytes(tensor))} at {find_code_line(tensor.op)}"

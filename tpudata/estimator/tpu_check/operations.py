@@ -59,6 +59,12 @@ class Roots:
 class StepGraph:
     """The part of a scratch graph that a step runs.
 
+    Attributes:
+        blueprint: blueprint of the scratch graph.
+        tensors: tensors that the step computes.
+        updates: operations that the step runs for their effect.
+        operations: all operations that the step runs, in the order of creation.
+
     Args:
         blueprint: blueprint of the scratch graph.
         roots: tensors and operations of the step.
@@ -69,7 +75,7 @@ class StepGraph:
         self.tensors = list(roots.tensors)
         self.updates = list(roots.updates)
         needed_operations = Replay(blueprint, self.tensors, self.updates).operations
-        # In the order of creation, which the set does not have.
+        # The set of needed operations has no order.
         self.operations = [
             operation for operation in blueprint.graph.get_operations() if operation in needed_operations
         ]
@@ -148,10 +154,10 @@ def check_operations(graph: StepGraph, report: Report) -> set[tf.Operation]:
                 f"the shape of the result of {operation.type} depends on the data: {shape}",
                 _choose_shape_fix(operation),
             )
-        is_wide = any(tensor.dtype == tf.float64 for tensor in operation.outputs)
-        has_wide_input = any(tensor.dtype == tf.float64 for tensor in operation.inputs)
+        returns_float64 = any(tensor.dtype == tf.float64 for tensor in operation.outputs)
+        takes_float64 = any(tensor.dtype == tf.float64 for tensor in operation.inputs)
         # Report only the operation at which float64 begins.
-        if is_wide and not has_wide_input and operation.type != "Const":
+        if returns_float64 and not takes_float64 and operation.type != "Const":
             report(
                 code_line,
                 "it computes in float64, which a TPU makes of several numbers of 32 bits: slow",
@@ -198,7 +204,8 @@ def _find_rejection(operation: tf.Operation) -> tuple[str, str] | None:
         )
     if not any(_allows_dtypes(operation, constraints) for constraints in kernel_constraints):
         names = sorted({dtype.name for dtype in dtypes if dtype != tf.resource}) or [tf.resource.name]
-        # It stands for what a gradient needs of the branch that does not run: tensors have kernels, stacks of tensors have none.
+        # A FakeParam stands for what a gradient needs of the branch that does not run: it has kernels for tensors, but none for
+        # stacks of tensors.
         if operation_type == "FakeParam":
             fix = (
                 "use no tf.while_loop and no tf.TensorArray in a branch of tf.cond if the gradient passes through it: compute"
@@ -241,7 +248,7 @@ def _allows_dtypes(operation: tf.Operation, constraints: _Constraints) -> bool:
 def _find_dynamic_shape(operation: tf.Operation) -> str | None:
     """Return the unknown shape of an operation's output, as a string, if all its inputs have known shapes; otherwise None.
 
-    So a dynamic shape is found where it begins, and not in all the operations that follow.
+    This way, a dynamic shape is found where it begins, and not in all the operations that follow.
     """
     if operation.type in _IGNORED_SHAPES:
         return None

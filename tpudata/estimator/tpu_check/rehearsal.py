@@ -125,7 +125,7 @@ class _ModeRehearsal:
             check_batch_size(mode, topology, runtime.config.tpu_config, size)
         except ValueError as error:
             self._report("batch size", str(error))
-            # Go on with the next size that can be split.
+            # Continue with the next size that can be split.
             size = math.ceil((size or 1) / num_replicas) * num_replicas
         batch_sizes = {**user_model.batch_sizes, mode: size}
         self._runtime = Runtime(dataclasses.replace(user_model, batch_sizes=batch_sizes), lambda: topology)
@@ -293,11 +293,11 @@ def _get_tensors(pair: tuple[object, HostTensors] | None) -> HostTensors:
 def _check_variables(blueprint: Blueprint, report: Report) -> bool:
     """Report variables that cannot be made before the first step; return whether all can."""
     batch_operations = {placeholder.op for placeholder in blueprint.placeholders}
-    can_make_all = True
+    can_make_all_variables = True
     for info in blueprint.variables:
         initial_value = blueprint.get_initial_value(info)
         if _find_ancestors(initial_value.op) & batch_operations:
-            can_make_all = False
+            can_make_all_variables = False
             report(
                 find_code_line(initial_value.op),
                 f"the initial value of the variable {info.name!r} depends on the batch, and variables are made before the first "
@@ -305,13 +305,13 @@ def _check_variables(blueprint: Blueprint, report: Report) -> bool:
                 "use an initializer that needs no batch",
             )
         if not initial_value.shape.is_fully_defined():
-            can_make_all = False
+            can_make_all_variables = False
             report(
                 find_code_line(initial_value.op),
                 f"the variable {info.name!r} has the shape {initial_value.shape}",
                 "use a static shape",
             )
-    return can_make_all
+    return can_make_all_variables
 
 
 def _find_ancestors(operation: tf.Operation) -> set[tf.Operation]:

@@ -106,7 +106,7 @@ def make_placeholder_metrics(rehearsal: Rehearsal, modes: Sequence[str], *, has_
     Args:
         rehearsal: result of the rehearsal.
         modes: modes that the call would run.
-        has_limit: whether the call limits training.
+        has_limit: whether the call limits the number of training steps; True for a call that does not train.
 
     Raises:
         RehearsalError: a TPU would reject the program, or the call does not limit training.

@@ -20,7 +20,7 @@ from tpudata.estimator.tpu_check.memory import MEMORY_FIX, describe_largest_tens
 from tpudata.estimator.tpu_check.operations import find_code_line
 from tpudata.estimator.tracing.traced_model import TracedModel
 
-# Largest number of rejected operations to look for; each costs a compilation for every doubling of the step's operations.
+# Maximum number of rejected operations to look for; each costs a compilation for every doubling of the step's operations.
 _MAX_REJECTED = 3
 _REJECTION_FAULTS = (Fault.REJECTED, Fault.CRASH)
 
@@ -32,7 +32,7 @@ class TPUCompilation:
     Attributes:
         tpu: the slice.
         effort: a key of EFFORTS.
-        max_steps: largest number of steps in a loop.
+        max_steps: maximum number of steps in a loop.
         time_limit: seconds for one compilation; None for the effort's default.
     """
 

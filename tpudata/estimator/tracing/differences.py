@@ -118,7 +118,7 @@ def _find_diverging_updates(
     diverging_ops = set(sources)
     diverging_updates: dict[str, tf.Operation] = {}
     # Repeat until nothing new diverges: a loop of the graph passes values to operations made earlier, and a variable to any.
-    last_count = -1
+    last_count = -1  # Differs from any count, so that the loop begins.
     while len(diverging_ops) > last_count:
         last_count = len(diverging_ops)
         for operation in operations:
@@ -157,7 +157,7 @@ def _is_sum_by_model(operation: tf.Operation) -> bool:
 
 
 def _has_diverging_input(operation: tf.Operation, diverging_ops: Collection[str], except_op: str | None = None) -> bool:
-    """Return whether an operation has an input from one of the operations named `diverging_ops`, other than `except_op`."""
+    """Return whether an operation has an input from one of `diverging_ops` (names); inputs from `except_op` do not count."""
     return any(tensor.op.name in diverging_ops and tensor.op.name != except_op for tensor in operation.inputs)
 
 

@@ -55,8 +55,8 @@ class HostCall:
             and operation.type not in _WITHOUT_EFFECT
             and operation.name not in initializer_names
         ]
-        # With the results of the updates: a `tf.cond` only runs what its fetched outputs need.
-        self._update = Replay(blueprint, list_results(updates), updates)
+        # The results of the updates are fetched, too, since a `tf.cond` only runs what its fetched outputs need.
+        self._update_replay = Replay(blueprint, list_results(updates), updates)
         create_writers = Replay(
             blueprint, [], [operation for operation in operations if operation.type == CREATE_WRITER]
         )
@@ -64,7 +64,7 @@ class HostCall:
             writers = [operation.outputs[0] for operation in operations if operation.type == "SummaryWriter"]
             flushes = [tf.raw_ops.FlushSummaryWriter(writer=writer) for writer in writers]
         flush = Replay(blueprint, [], flushes)
-        self._run_step = make_batch_function(lambda tensors: self._replay(self._update, tensors), (specs,))
+        self._run_step = make_batch_function(lambda tensors: self._replay(self._update_replay, tensors), (specs,))
         self._flush = tf.function(lambda: self._replay(flush), autograph=False)
         run_on_host(create_writers, self._local.by_name)  # Opens the event files.
 
@@ -83,12 +83,12 @@ class HostCall:
         Args:
             tensors: arguments of host_fn: NumPy arrays, with which it runs now, or tensors of the tf.function that is being traced,
                 which then runs it at each call.
-            result: tensor to return; in a traced function, the tensor waits for host_fn, which would not run otherwise.
+            result: tensor to return; required inside a tf.function, where it waits for host_fn, which would not run otherwise.
         """
         if not tf.inside_function():
             self._run_step(tensors)
             return result
-        with tf.control_dependencies(self._replay(self._update, tensors)):
+        with tf.control_dependencies(self._replay(self._update_replay, tensors)):
             return tf.identity(result)
 
     def flush(self) -> None:

@@ -17,6 +17,10 @@ from tpudata.tensor_types import Array, Tensors
 class HostMetrics:
     """The metrics of a TPUEstimatorSpec: metric_fn runs outside the model, on the concatenated tensors of all replicas.
 
+    Attributes:
+        local: variables of the metrics.
+        reader: reader of their values.
+
     Args:
         metric_fn: as in TPUEstimatorSpec.
         tensors: tensors of the scratch graph for metric_fn, as on one replica.

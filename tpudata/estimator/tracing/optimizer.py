@@ -31,8 +31,8 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
 
     `compute_gradients` divides the loss of a replica by the number of replicas for a mean (with a Keras optimizer,
     `apply_gradients` divides the gradients), and `apply_gradients` sums over the replicas: clipping in between sees one replica's
-    share, as in TensorFlow's TPUEstimator. The wrapped optimizer gets the same gradients on all replicas. With one replica, nothing
-    changes.
+    gradients, as in TensorFlow's TPUEstimator. The wrapped optimizer gets the same gradients on all replicas. With one replica,
+    nothing changes.
 
     Args:
         opt: a `tf.compat.v1.train.Optimizer`, or an optimizer of tf_keras or Keras 3, which then takes the calls of v1 optimizers:
@@ -64,7 +64,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     def compute_gradients(
         self, loss: tf.Tensor, var_list: Sequence[tf.Variable] | None = None, **kwargs: object
     ) -> list[GradientAndVariable]:
-        """Return (gradient, variable) pairs: gradients of this replica's share of the loss, or of its loss for a Keras optimizer.
+        """Return (gradient, variable) pairs of this replica's loss; with a v1 optimizer and MEAN, of loss / number of replicas.
 
         Arguments are those of v1 optimizers. The gate GATE_OP, v1's default, is treated as GATE_NONE. GATE_OP prevents an update of
         a variable while other gradients are computed from it, which cannot happen with resource variables, and keeps operations
@@ -74,11 +74,11 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             kwargs["gate_gradients"] = self.GATE_NONE
         self._has_computed_gradients = True
         if self._is_keras:
-            # Any v1 optimizer computes these gradients; `_sum_over_replicas` multiplies them by the share.
+            # Any v1 optimizer computes these gradients; `_sum_over_replicas` multiplies them by the factor.
             optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
         else:
             optimizer = self._opt
-            loss = loss * self._find_share()
+            loss = loss * self._choose_factor()
         pairs: list[GradientAndVariable] = optimizer.compute_gradients(loss, var_list=var_list, **kwargs)
         return pairs
 
@@ -96,7 +96,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """
         graph = tf.compat.v1.get_default_graph()
         pairs = self._sum_over_replicas(list(grads_and_vars))
-        num_before = len(graph.get_operations())
+        num_operations_before = len(graph.get_operations())
         # The gradients are the same on all replicas, and optimizers of TensorFlow and Keras would sum them again.
         with hide_replicas():
             if self._is_keras:
@@ -104,7 +104,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
                 update = tf.no_op() if global_step is None else global_step.assign_add(1)
             else:
                 update = self._opt.apply_gradients(pairs, global_step, name)
-        for operation in graph.get_operations()[num_before:]:
+        for operation in graph.get_operations()[num_operations_before:]:
             graph.add_to_collection(APPLIED, operation.name)
             if self._is_keras:  # Keras returns nothing to wait for.
                 graph.add_to_collection(KERAS_UPDATES, operation.name)
@@ -113,13 +113,13 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     def _sum_over_replicas(self, pairs: list[GradientAndVariable]) -> list[GradientAndVariable]:
         """Return the pairs with gradients summed over the replicas; None stays None."""
         num_replicas = count_replicas()
-        share = self._find_share()
+        factor = self._choose_factor()
         # Several replicas sum dense gradients; DENSE_GRADIENTS lets a single core of a TPU compute like them.
         if num_replicas > 1 or tf.compat.v1.get_default_graph().get_collection(DENSE_GRADIENTS):
             pairs = [(_make_dense(gradient), variable) for gradient, variable in pairs]
-        if self._is_keras and share != 1.0:  # For v1 optimizers, compute_gradients multiplies the loss by the share.
-            pairs = [(None if gradient is None else gradient * share, variable) for gradient, variable in pairs]
-        elif share != 1.0 and not self._has_computed_gradients:
+        if self._is_keras and factor != 1.0:  # For v1 optimizers, compute_gradients multiplies the loss by the factor.
+            pairs = [(None if gradient is None else gradient * factor, variable) for gradient, variable in pairs]
+        elif factor != 1.0 and not self._has_computed_gradients:
             _log.warning(
                 "CrossShardOptimizer: apply_gradients got gradients that its compute_gradients did not compute (got "
                 "tf.gradients or a tape, expected compute_gradients). They are summed over %d replicas, not averaged, as in the "
@@ -133,7 +133,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
             for gradient, variable in pairs
         ]
 
-    def _find_share(self) -> float:
+    def _choose_factor(self) -> float:
         """Return the factor for this replica's loss or gradients: 1 for a sum, 1 / replicas for a mean."""
         return 1.0 if self._reduction == _Reduction.SUM else 1.0 / count_replicas()
 

@@ -49,7 +49,7 @@ class ReplicaValues:
         return first_value
 
     def _has_rows(self, shape: tuple[int, ...]) -> bool:
-        """Return whether a replica's value of this shape has as many rows as its batch, and thus likely a row for each."""
+        """Return whether a replica's value of this shape has as many rows as its batch, and so probably a row for each."""
         batch_shapes = [spec.shape for spec in tf.nest.flatten(self._specs) if spec is not None and spec.shape.rank]
         return bool(shape and batch_shapes and shape[0] == batch_shapes[0][0])
 
@@ -89,10 +89,11 @@ def concatenate_specs(tensors: Tensors, num_replicas: int) -> Specs:
         num_replicas: number of replicas.
     """
 
-    def concatenate(tensor: tf.Tensor) -> tf.TensorSpec:
+    def make_spec(tensor: tf.Tensor) -> tf.TensorSpec:
+        """Return the spec of the concatenated tensors."""
         shape = tensor.shape
         if shape.rank:
             shape = [None if shape[0] is None else shape[0] * num_replicas, *shape[1:]]
         return tf.TensorSpec(shape, tensor.dtype)
 
-    return tf.nest.map_structure(concatenate, tensors)
+    return tf.nest.map_structure(make_spec, tensors)

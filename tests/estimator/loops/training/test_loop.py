@@ -162,7 +162,7 @@ def test_writes_every_loss_without_shortening_loops(
     run = kind.run
 
     def note(step: Any, iteration: Any, request: Any) -> Any:
-        sizes.append(request.limit)
+        sizes.append(request.max_loop_steps)
         return run(step, iteration, request)
 
     monkeypatch.setattr(kind, "run", note)

@@ -96,12 +96,13 @@ class Checkpointing:
         self._follower = follower
         self._termination = termination
         self._retention = Retention(config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours)
-        # `begin` replaces it with one that starts at the first step.
-        self._cadence = Cadence(step=0)
+        # `begin` replaces this cadence with one that starts where training does.
+        self._cadence = Cadence(start_step=0)
+        # Step of the last checkpoint; None if there is none.
         self._saved_step = None if start_checkpoint is None else start_checkpoint.read_step()
         self._writes_itself = has_interval and not self.saves_by_hook
         if self._writes_itself and saver is not None:
-            # Lets the saver also delete checkpoints of earlier runs.
+            # The saver only deletes checkpoints that it knows, so tell it those of earlier runs.
             saver.recover_last_checkpoints(checkpoints.list_recorded(runtime.model_dir))
         # Only the chief runs the hook.
         if saver_hook is not None and runtime.peers.is_chief:
@@ -134,7 +135,7 @@ class Checkpointing:
                 )
                 _v1.add_to_collection(_v1.GraphKeys.SAVERS, saver)
 
-    def prepare(self) -> None:
+    def begin_listeners(self) -> None:
         """Let the listeners add operations to the graph."""
         # A CheckpointSaverHook calls `begin` of its listeners itself.
         if self._writes_itself and self._listeners:
@@ -142,31 +143,31 @@ class Checkpointing:
                 for listener in self._listeners:
                     listener.begin()
 
-    def begin(self, step: int) -> None:
-        """Start the intervals at `step`, at which training begins, and call `save` for this step, with `is_at_start`."""
+    def begin(self, global_step: int) -> None:
+        """Start the intervals at `global_step`, where training begins; save it if it has no checkpoint or there are listeners."""
         config = self._runtime.config
         assert config.save_checkpoints_secs is not DEFAULT  # RunConfig replaces it.
-        self._cadence = Cadence(step, config.save_checkpoints_steps, config.save_checkpoints_secs)
-        self.save(step, is_at_start=True)
+        self._cadence = Cadence(global_step, config.save_checkpoints_steps, config.save_checkpoints_secs)
+        self.save(global_step, is_at_start=True)
 
-    def find_next_step(self, step: int, step_seconds: float) -> int | None:
+    def find_next_step(self, global_step: int, step_seconds: float) -> int | None:
         """Return the step of the next checkpoint, estimated from the time of a step for intervals in seconds; None if unknown."""
-        return self._cadence.find_next_step(step, step_seconds)
+        return self._cadence.find_next_step(global_step, step_seconds)
 
-    def is_due(self, step: int) -> bool:
+    def is_due(self, global_step: int) -> bool:
         """Return whether a checkpoint is due; intervals in seconds are measured with the chief's clock."""
-        is_due = self._cadence.is_due(step)
+        is_due = self._cadence.is_due(global_step)
         is_timed = self._runtime.config.save_checkpoints_secs is not None
         return bool(self._runtime.peers.broadcast_number(int(is_due))) if is_timed else is_due
 
-    def save(self, step: int, *, is_at_start: bool = False) -> bool:
+    def save(self, global_step: int, *, is_at_start: bool = False) -> bool:
         """Write a checkpoint, and call the listeners and the follower.
 
-        Nothing is written or called if a hook writes the checkpoints, the RunConfig has no interval for them, or this step has a
-        checkpoint already; `is_at_start` makes an exception to the last rule.
+        Nothing is written or called if a hook writes the checkpoints, or the RunConfig has no interval for them; or if this step
+        has a checkpoint already, with the exception that `is_at_start` describes.
 
         Args:
-            step: the global step.
+            global_step: the step that is reached.
             is_at_start: whether no step was done yet. The follower is not called then; and if there are listeners, the checkpoint
                 is written and they are called even if the step has a checkpoint already.
 
@@ -177,19 +178,19 @@ class Checkpointing:
             StorageError: the checkpoint could not be written; the previous one remains the newest.
             OutputError: another training has taken model_dir over.
         """
-        self._cadence.restart(step)
-        has_checkpoint = self._saved_step == step
+        self._cadence.restart(global_step)
+        has_checkpoint = self._saved_step == global_step
         # Only the chief has listeners, and the other processes must take part in its checkpoint.
         calls_listeners_anyway = is_at_start and bool(self._runtime.peers.broadcast_number(int(bool(self._listeners))))
         if not self._writes_itself or (has_checkpoint and not calls_listeners_anyway):
             return False
         with self._session.as_default_graph():
             for listener in self._listeners:
-                listener.before_save(self._session, step)
-        checkpoint = self._write_checkpoint(step)
-        self._saved_step = step
+                listener.before_save(self._session, global_step)
+        checkpoint = self._write_checkpoint(global_step)
+        self._saved_step = global_step
         with self._session.as_default_graph():
-            stop_requests = [bool(listener.after_save(self._session, step)) for listener in self._listeners]
+            stop_requests = [bool(listener.after_save(self._session, global_step)) for listener in self._listeners]
         # The variables have this checkpoint's values, so an evaluation in this process need not load them.
         self._runtime.store.set_source(list(self._step.variables), checkpoint)
         self._events.flush()
@@ -199,17 +200,17 @@ class Checkpointing:
             self.call_follower(checkpoint)
         return any(stop_requests)
 
-    def _write_checkpoint(self, step: int) -> Checkpoint:
+    def _write_checkpoint(self, global_step: int) -> Checkpoint:
         """Return the checkpoint of a step, which the chief writes while the other processes wait."""
         peers, model_dir = self._runtime.peers, self._runtime.model_dir
         if not peers.is_chief:  # Receive what the chief sends below.
             return Checkpoint.from_bytes(peers.broadcast_bytes(b""))
         check_model_dir(model_dir)
         if self._saver is not None:
-            checkpoint = save_with(self._saver, self._session, model_dir, step)
+            checkpoint = save_with(self._saver, self._session, model_dir, global_step)
         else:
             self._step.copy_to_host(self._step.variables)
-            checkpoint = checkpoints.save(model_dir, step, self._step.variables, self._retention)
+            checkpoint = checkpoints.save(model_dir, global_step, self._step.variables, self._retention)
         peers.broadcast_bytes(checkpoint.to_bytes())
         return checkpoint
 
@@ -221,13 +222,13 @@ class Checkpointing:
             # An evaluation may have replaced the values of variables, such as by averages.
             self._loader.restore(checkpoint)
 
-    def end(self, step: int) -> None:
+    def end(self, global_step: int) -> None:
         """Save the last step, call the listeners' `end`, and let the follower finish; do nothing unless this object saves."""
-        self.save(step)
+        self.save(global_step)
         if self._writes_itself:
             with self._session.as_default_graph():
                 for listener in self._listeners:
-                    listener.end(self._session, step)
+                    listener.end(self._session, global_step)
             self.finish_follower()
 
     def finish_follower(self) -> None:
@@ -243,7 +244,7 @@ class Checkpointing:
 
 
 class _HookFollower(tf.compat.v1.train.CheckpointSaverListener):  # type: ignore[misc]  # TensorFlow is untyped
-    """Listener of a CheckpointSaverHook. It calls the follower after each checkpoint but the one at the start, and once at the end.
+    """Listener of a CheckpointSaverHook. It calls the follower after each checkpoint except that of the start step, and at the end.
 
     Args:
         checkpointing: the checkpoints of the training.

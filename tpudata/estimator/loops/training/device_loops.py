@@ -67,34 +67,39 @@ class DeviceLoops:
     def run(
         self,
         iteration: StepIteration,
-        size: int,
         fetches: Sequence[GraphElement],
         feeds: Mapping[str, Array],
         *,
+        max_loop_steps: int,
         fetches_summaries: bool,
     ) -> LoopValues:
         """Run a loop of steps, and return their losses and the values fetched from the last step.
 
         Args:
             iteration: the data.
-            size: largest number of steps.
             fetches: tensors that the last step returns, and operations that it runs; if the summaries need a separate last step,
                 the step before it also runs these operations.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
+            max_loop_steps: maximum number of steps.
             fetches_summaries: whether to fetch the summaries of the last step, which may then run separately, as a single step.
 
         Raises:
             ModelFnValueError: train_op never changes the global step.
             NonFiniteError: the loss is NaN, or a trainable variable NaN or infinite.
         """
-        if size == 1 or not fetches_summaries or not self._summaries.needs_single_step:
-            return self._run_steps(iteration, size, fetches, feeds, fetches_summaries=fetches_summaries)
+        if max_loop_steps == 1 or not fetches_summaries or not self._summaries.needs_single_step:
+            return self._run_steps(
+                iteration, fetches, feeds, max_loop_steps=max_loop_steps, fetches_summaries=fetches_summaries
+            )
         # The summaries use values of variables from before the last step, or have side effects, so the last step runs separately.
-        # The first call also fetches: if the data ends there, its last step is the last of all.
-        first_values = self._run_steps(iteration, size - 1, fetches, feeds, fetches_summaries=False)
-        if not first_values.has_data or len(first_values.losses) < size - 1:
+        # The first call fetches, too: if the data ends there, its last step is the last one of the loop.
+        num_first_steps = max_loop_steps - 1
+        first_values = self._run_steps(
+            iteration, fetches, feeds, max_loop_steps=num_first_steps, fetches_summaries=False
+        )
+        if not first_values.has_data or len(first_values.losses) < num_first_steps:
             return first_values
-        last_values = self._run_steps(iteration, 1, fetches, feeds, fetches_summaries=True)
+        last_values = self._run_steps(iteration, fetches, feeds, max_loop_steps=1, fetches_summaries=True)
         global_steps = [*first_values.global_steps, *last_values.global_steps]
         losses = [*first_values.losses, *last_values.losses]
         return LoopValues(global_steps, losses, last_values.has_data, first_values.fetched | last_values.fetched)
@@ -102,19 +107,19 @@ class DeviceLoops:
     def _run_steps(
         self,
         iteration: StepIteration,
-        size: int,
         fetches: Sequence[GraphElement],
         feeds: Mapping[str, Array],
         *,
+        max_loop_steps: int,
         fetches_summaries: bool,
     ) -> LoopValues:
         """Run the steps of a loop in one call of the compiled step, and check their results.
 
         Args:
             iteration: the data.
-            size: largest number of steps.
             fetches: tensors that the last step returns, and operations that it runs.
             feeds: NumPy values for model_fn's placeholders with a default, by name.
+            max_loop_steps: maximum number of steps.
             fetches_summaries: whether to fetch the summaries of the last step.
 
         Raises:
@@ -134,7 +139,7 @@ class DeviceLoops:
         self._store.set_source(list(step.variables), source=None)  # No checkpoint has the values after a step.
         global_step_before = self.global_step
         records_summaries = fetches_summaries and summaries.uses_tf_summary
-        loop_result = step.run(iteration, LoopRequest(size, records_summaries, self._is_single_step, feeds))
+        loop_result = step.run(iteration, LoopRequest(max_loop_steps, records_summaries, self._is_single_step, feeds))
         self.global_step = int(loop_result.global_step)
         losses = np.asarray(loop_result.losses)
         # A hook may count the steps, and a train_op that can count may skip an update, as loss scaling does.

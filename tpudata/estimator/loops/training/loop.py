@@ -61,7 +61,7 @@ def train(
         if max_steps is not None and start_checkpoint is not None and start_step >= max_steps:
             _log.info("Nothing to train: %s has reached max_steps=%d.", start_checkpoint.prefix, max_steps)
             return None
-        # Processes of a cluster end together, after the first loop.
+        # A single process may exit here; the processes of a cluster must end together, after the first loop.
         with termination.exit_immediately() if peers.count == 1 else contextlib.nullcontext():
             feed = runtime.make_feed(input_fn, ModeKeys.TRAIN, start_step)
             step = runtime.get_step(ModeKeys.TRAIN, feed.element_spec)
@@ -149,19 +149,24 @@ class _Training:
         self._profiler = Profiler(runtime.model_dir, profile_steps, is_on_devices=bool(runtime.topology.devices))
 
     def run(self, feed: Feed, steps: int | None, max_steps: int | None) -> float | None:
-        """Run loops up to a limit (None: until the data ends), and save at the start, when due, and at the end.
+        """Run loops until the data or training ends, and save at the start, when due, and at the end.
+
+        Args:
+            feed: the data.
+            steps: number of steps to add, or None.
+            max_steps: global step to stop at, or None. If both are None, only the end of the data limits the steps.
 
         Returns:
             The loss of the last step, or None if no step was done.
         """
         self._begin(feed)
         end_step = self.global_step + steps if steps is not None else max_steps
-        # The number of steps is unknown if a step or a hook may change the global step by something other than 1.
-        limit = None
+        # Number of steps to read data for. It is unknown if a step or a hook may change the global step by something other than 1.
+        num_steps = None
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
-            limit = end_step - self.global_step
-        # After `_begin`, in which hooks may initialise the iterators of input_fn.
-        with contextlib.closing(feed.iterate(limit)) as iteration:
+            num_steps = end_step - self.global_step
+        # Reading starts after `_begin`, in which hooks may initialise the iterators of input_fn.
+        with contextlib.closing(feed.iterate(num_steps)) as iteration:
             last_loss = self._run_loops(iteration, end_step)
         if last_loss is not None:
             self._finite_check.check_variables(self.global_step, last_loss)
@@ -191,7 +196,7 @@ class _Training:
         """Load the variables, and begin the work of hooks, listeners and the log, in the order of a MonitoredSession."""
         runtime = self._runtime
         infeed_sleep_seconds = runtime.config.tpu_config.initial_infeed_sleep_secs
-        self._checkpointing.prepare()
+        self._checkpointing.begin_listeners()
         self._monitor.begin()
         self._loader.load(self._start_checkpoint)
         self._step.reset_local()
@@ -218,14 +223,18 @@ class _Training:
             start_time = time.monotonic()
             self._profiler.before_loop(self.global_step)
             fetches = self._monitor.before_run()
-            # The processes of a cluster take this step together, and end after it.
+            # The processes of a cluster still take this step together, and end after it.
             if self._monitor.should_stop and self._peers.count == 1:
                 _log.info("A hook stopped training at step %d.", self.global_step)
                 break
             step_before = self.global_step
-            fetches_summaries = self._progress.are_summaries_due(size)
+            fetches_summaries = self._progress.are_summaries_due(num_steps=size)
             values = self._loops.run(
-                iteration, size, fetches, self._monitor.model_feeds, fetches_summaries=fetches_summaries
+                iteration,
+                fetches,
+                self._monitor.model_feeds,
+                max_loop_steps=size,
+                fetches_summaries=fetches_summaries,
             )
             self._profiler.after_loop(self.global_step)
             self._loop_size.fit(len(values.losses), time.monotonic() - start_time)
@@ -236,8 +245,8 @@ class _Training:
                     self._finite_check.check_variables(self.global_step, last_loss)
                     self._listener_stops |= self._checkpointing.save(self.global_step)
                 self._monitor.after_run(values.fetched)
-                have_written = self._forget_checkpoint_after_writes()
-                if have_written and self._peers.count == 1:
+                hooks_have_written = self._forget_checkpoint_after_writes()
+                if hooks_have_written and self._peers.count == 1:
                     # A hook may have assigned the global step. With several processes, all count the steps of the loops alike.
                     self._loops.global_step = self._step.global_step
             if not values.has_data:
@@ -271,7 +280,7 @@ class _Training:
         return (profile_end, checkpoint_step, *self._progress.list_loop_ends(self.global_step))
 
     def _forget_checkpoint_after_writes(self) -> bool:
-        """If hooks or listeners have assigned to variables, record that no checkpoint has the values; return whether they have."""
+        """Return whether hooks or listeners have assigned to variables; if so, record that no checkpoint has the values."""
         has_written = self._session.pop_has_written()
         if has_written:
             self._runtime.store.set_source(list(self._step.variables), source=None)

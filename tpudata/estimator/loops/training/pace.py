@@ -19,9 +19,9 @@ class LoopSize:
     """
 
     def __init__(self, config: TPUConfig) -> None:
-        self._seconds = config.loop_seconds
+        self._loop_seconds = config.loop_seconds  # None if the number of steps is fixed.
         # To fit the number to a time, begin with single steps and measure them.
-        self._steps = 1 if self._seconds is not None else int(config.iterations_per_loop)
+        self._steps = 1 if self._loop_seconds is not None else int(config.iterations_per_loop)
         self._has_compiled = False
         self.step_seconds = 0.0
 
@@ -43,8 +43,8 @@ class LoopSize:
         """
         if self._has_compiled and num_steps:
             self.step_seconds = seconds / num_steps
-        if self._has_compiled and num_steps and self._seconds is not None:
-            fitted_steps = int(self._seconds * num_steps / max(seconds, 1e-6))
+        if self._has_compiled and num_steps and self._loop_seconds is not None:
+            fitted_steps = int(self._loop_seconds * num_steps / max(seconds, 1e-6))
             # Limit the growth, since one loop may have taken unusually little time.
             self._steps = max(1, min(fitted_steps, 10 * num_steps, _MAX_LOOP_STEPS))
         self._has_compiled = True
@@ -54,21 +54,26 @@ class Cadence:
     """The steps at which a periodic action runs.
 
     Args:
-        step: step at which training begins.
-        steps: interval in steps, or None for one in seconds.
-        seconds: interval in seconds; if both are None, the action never runs.
+        start_step: step at which training begins.
+        steps: interval in steps, or None.
+        seconds: interval in seconds, or None. At most one of the two is set; if neither is, the action never runs.
         runs_at_first_step: whether an action with an interval in steps also runs at the first step, as TensorFlow's Estimator does.
     """
 
     def __init__(
-        self, step: int, steps: int | None = None, seconds: float | None = None, *, runs_at_first_step: bool = False
+        self,
+        start_step: int,
+        steps: int | None = None,
+        seconds: float | None = None,
+        *,
+        runs_at_first_step: bool = False,
     ) -> None:
         self._steps = steps
         self._seconds = seconds
         self._due_step: int | None = None  # None without an interval in steps.
-        self.restart(step)
+        self.restart(start_step)
         if runs_at_first_step and steps is not None:  # The first interval is one step.
-            self._due_step = step + 1
+            self._due_step = start_step + 1
 
     def restart(self, step: int) -> None:
         """Start an interval at `step`."""

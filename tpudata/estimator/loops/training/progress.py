@@ -20,12 +20,12 @@ _MAX_STALL_WARNINGS = 5
 
 def count_examples(runtime: Runtime, element_spec: Specs) -> int | None:
     """Return the number of rows in a step of training, of all processes together, or None if it is unknown."""
-    size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
-    if size is not None:
-        return size
+    batch_size = runtime.user_model.batch_sizes[ModeKeys.TRAIN]
+    if batch_size is not None:
+        return batch_size
     # An element is (features, labels) or features, whose tensors have the same number of rows.
-    sizes = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
-    num_rows = sizes.pop() if len(sizes) == 1 else None
+    row_counts = {spec.shape[0] for _, spec in list_leaves((drop_sparse(element_spec), None)) if spec.shape.rank}
+    num_rows = row_counts.pop() if len(row_counts) == 1 else None
     # Without a batch size, each process has one replica.
     return None if num_rows is None else int(num_rows) * runtime.peers.count
 
@@ -38,7 +38,7 @@ class Progress:
         summaries: v1 summaries of model_fn.
         config: RunConfig with the intervals.
         num_examples: number of rows in a step, or None if unknown.
-        step: step at which training begins.
+        start_step: step at which training begins.
         reports_every_step: whether to also report steps inside a loop, as without a TPU.
     """
 
@@ -48,7 +48,7 @@ class Progress:
         summaries: ModelSummaries,
         config: RunConfig,
         num_examples: int | None,
-        step: int,
+        start_step: int,
         *,
         reports_every_step: bool,
     ) -> None:
@@ -56,16 +56,17 @@ class Progress:
         self._summaries = summaries
         self._num_examples = num_examples
         self._reports_every_step = reports_every_step
-        self._log_cadence = Cadence(step, config.log_step_count_steps, runs_at_first_step=True)
-        self._summary_cadence = Cadence(step, config.save_summary_steps, runs_at_first_step=True)
-        # Expected global step after the next step. From it, SummarySaverHook decides before the step whether to write.
-        self._expected_step = step + 1
+        self._log_cadence = Cadence(start_step, config.log_step_count_steps, runs_at_first_step=True)
+        self._summary_cadence = Cadence(start_step, config.save_summary_steps, runs_at_first_step=True)
+        # Global step expected after the next step. Without a TPU, whether summaries are due depends on this number, not on the step
+        # that is reached: so does TensorFlow's SummarySaverHook, which decides before the step runs.
+        self._expected_step = start_step + 1
         self._logged_step: int | None = None
         self._num_remaining_warnings = _MAX_STALL_WARNINGS
 
-    def are_summaries_due(self, size: int) -> bool:
-        """Return whether summaries are due at the end of a loop of `size` steps."""
-        return self._summary_cadence.is_due(self._expected_step + size - 1)
+    def are_summaries_due(self, num_steps: int) -> bool:
+        """Return whether summaries are due at the end of a loop of `num_steps` steps."""
+        return self._summary_cadence.is_due(self._expected_step + num_steps - 1)
 
     def list_loop_ends(self, step: int) -> tuple[int | None, int | None]:
         """Return the steps at which a loop from `step` on must end: for the log, and for summaries of the loop's last step.
@@ -104,7 +105,7 @@ class Progress:
         for position in reported_positions:
             step = global_steps[position]
             is_due = self._summary_cadence.is_due(self._expected_step if self._reports_every_step else step)
-            # TensorFlow's hook reads the step again only for summaries; otherwise it adds 1 to the step before.
+            # TensorFlow's hook reads the global step after a step only if it writes summaries; otherwise it adds 1 to the old one.
             self._expected_step = (step if is_due else steps_before[position] + 1) + 1
             if is_due:
                 self._events.write_scalars(step, {"loss": losses[position]})
@@ -121,7 +122,7 @@ class Progress:
             self._log_cadence.restart(step)
 
     def _warn_of_stalls(self, num_stalls: int, global_steps: Sequence[int]) -> None:
-        """Warn, five times at most, of steps that did not change the global step.
+        """Warn of steps that did not change the global step, at most five times.
 
         Args:
             num_stalls: number of these steps in the last loop.
