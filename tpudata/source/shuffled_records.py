@@ -21,7 +21,7 @@ from tpudata.source.chunk_order import ChunkOrder, ChunkTable, Window, WindowKey
 from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
 
-# Fewest chunks of a window, which are read at the same time.
+# Chunks are small enough that a window has about this number or more, which are read at the same time.
 _MIN_CHUNKS = 32
 # Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The next late record
 # makes its window be read again, with a warning.
@@ -71,7 +71,7 @@ class ShuffledRecords:
             )
         self._records = records
         self._decode = decode
-        # Smaller chunks for a small window, which otherwise would hold too few to be mixed and read at the same time.
+        # Chunks are smaller for a small window, which otherwise would hold too few to mix and to read at the same time.
         table = _make_chunk_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
         # Mean size of a chunk.
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.record_counts)

@@ -16,6 +16,7 @@ import numpy as np
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.features import Feature
 
+# Edges ymin, xmin, ymax and xmax, as fractions of the picture's sides.
 Box: TypeAlias = tuple[float, float, float, float]
 
 # Prefix of the tables that conversions write.
@@ -85,7 +86,7 @@ class ObjectTable:
 
         Args:
             example: the record.
-            dataset_names: class names of the dataset; not used if the objects are known to have another number of classes.
+            dataset_names: class names of the dataset; not used if the objects' labels have a different number of classes.
         """
         if self.class_text is not None and (stored_names := example.get(self.class_text.name)):
             return [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in stored_names]

@@ -96,13 +96,13 @@ class Feature:
                 f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MAX_DIMENSIONS})."
                 " Flatten it."
             )
-        limit = _MAX_IMAGE_VALUES if self.is_image_file else MAX_EXAMPLE_BYTES
+        max_values = _MAX_IMAGE_VALUES if self.is_image_file else MAX_EXAMPLE_BYTES
         # The number of values in a record, with sizes that vary and sizes of 0 counted as 1.
         value_count = math.prod(size for size in self.shape if size)
-        if value_count > limit:
+        if value_count > max_values:
             raise FeatureError(
                 f"Feature {self.name!r}: shape {format_value(self.shape)} has {format_value(value_count)} values (expected at most"
-                f" {limit}). Store less in a record."
+                f" {max_values}). Store less in a record."
             )
         if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
             raise FeatureError(

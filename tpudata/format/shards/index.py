@@ -43,7 +43,8 @@ from tpudata.format.tfrecord.gzip_blocks import GZIP, MAX_RATIO
 from tpudata.format.tfrecord.record_writer import WrittenRecords
 
 MAGIC = b"TPUDIDX2"
-_ANY_MAGIC = b"TPUDIDX"
+# Common to the indexes of all layouts.
+_MAGIC_PREFIX = b"TPUDIDX"
 _RESTORE = "Restore the file, or convert the dataset again."
 _COMPRESSION_BY_CODE: dict[int, str | None] = {0: None, 2: GZIP}
 # Readers take and check one block at a time: it is large enough that the checksum's cost per record vanishes, and small enough that
@@ -68,7 +69,7 @@ class ShardIndex:
         shard_crc32c: CRC-32C of the shard's file.
         block_offsets: uint64 [blocks + 1]: byte offset in a compressed file at which each block begins, and the end of the last
             one; None if the shard is not compressed.
-        summary: summary of the shard's records by the job that wrote them, a JSON object.
+        summary: what the job that wrote the records noted about them, a JSON object.
     """
 
     offsets: npt.NDArray[np.uint64]
@@ -151,7 +152,7 @@ class ShardIndex:
             CorruptionError: the bytes are not a whole index, or an index of another layout, no shard can have these offsets, or the
                 summary is not a JSON object.
         """
-        if data.startswith(_ANY_MAGIC) and not data.startswith(MAGIC):
+        if data.startswith(_MAGIC_PREFIX) and not data.startswith(MAGIC):
             raise CorruptionError(
                 path,
                 0,
@@ -159,8 +160,8 @@ class ShardIndex:
             )
         if len(data) < _HEAD.size + CHECKSUM_BYTES or not data.startswith(MAGIC):
             raise CorruptionError(path, 0, f"not an index (expected {MAGIC!r} at its start)")
-        body, is_whole = split_checksum(data)
-        if not is_whole:
+        body, is_intact = split_checksum(data)
+        if not is_intact:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, record_count, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not record_count or not block_records or compression not in _COMPRESSION_BY_CODE:
@@ -189,7 +190,7 @@ class ShardIndex:
             raise CorruptionError(path, 0, f"not the index of a shard: {error}. {_RESTORE}") from None
         try:
             summary = parse_json(body[len(body) - summary_bytes :])
-            # An object, nested no deeper than `Anything` allows. Messages call it "it".
+            # It must be an object, nested no deeper than `Anything` allows; messages call it "it".
             Plain((dict,)).check("it", summary)
             Anything().check("it", summary)
         except ValueError as error:

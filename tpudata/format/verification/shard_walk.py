@@ -1,4 +1,4 @@
-"""Walk through the records of one shard, which finds damage and its place.
+"""Walk through the records of one shard, which finds damage and its position.
 
 Two passes of CRC-32C cover each byte, not three. One is the record's own checksum. The other runs through all records; its final
 value is the checksum of an uncompressed file, and the checksum of a block follows from its values at both ends of the block (see
@@ -82,7 +82,7 @@ class ShardWalk:
     def find_record_defects(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[list[Defect]]:
         """Read record after record up to offset `end`, and yield the defects of each."""
         while self.offset < end and not self._is_broken_off:
-            defects = list(self._check_next_record(file, end, find_problems))
+            defects = list(self._read_next_record(file, end, find_problems))
             # Without compression, offsets of records are offsets in the file.
             if self._compressed_crc is None:
                 self.file_offset = self.offset
@@ -143,7 +143,7 @@ class ShardWalk:
             reason = f"the checksum of the file is {crc:08x}, the manifest says {self._shard.crc32c:08x}"
             yield Defect(self._path, 0, reason)
 
-    def _check_next_record(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
+    def _read_next_record(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
         """Read the next record, which should not reach beyond offset `end`, and yield its defects."""
         begin = self.offset
         expected_end = yield from self._find_expected_end()
