@@ -62,7 +62,7 @@ class Storage(Protocol):
             folder: folder to list.
             start: first name of the range; the names of folders end in `/`.
             stop: first name after the range; None for all names from `start` on.
-            limit: number of entries at most, the first in order.
+            limit: maximum number of entries, the first in order; None for all.
             deep: list all files below the folder instead, and no folders; `start` and `stop` are paths below it.
 
         Returns:
