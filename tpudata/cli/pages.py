@@ -55,6 +55,7 @@ class Page:
         """
 
         def format_link(link: re.Match[str]) -> str:
+            """Return the text for a link: its label, with its address or its command in parentheses, if it has any."""
             label, target = link.groups()
             if re.match(r"https?:", target):
                 return f"{label} ({target})"
