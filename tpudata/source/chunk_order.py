@@ -144,8 +144,8 @@ class ChunkOrder:
         self._host_begin = record_count * host_index // host_count
         self.epoch_record_count = record_count * (host_index + 1) // host_count - self._host_begin
         # Cached, since neighbouring positions ask for the same epochs and lanes.
-        self._get_line = functools.lru_cache(2)(self._make_line)
-        self._get_part = functools.lru_cache(64)(self._make_part)
+        self._get_line = functools.lru_cache(maxsize=2)(self._make_line)
+        self._get_part = functools.lru_cache(maxsize=64)(self._make_part)
 
     def locate(self, position: int) -> tuple[WindowKey, int]:
         """Return the window of a position, counted from the start of all epochs, and the record's index in the window."""

@@ -1,4 +1,4 @@
-"""Decoding of a serialized tf.train.Example to numpy arrays, by the features that the manifest describes."""
+"""Decoding of a serialized tf.train.Example to numpy arrays, with the features that the manifest describes."""
 
 from __future__ import annotations
 

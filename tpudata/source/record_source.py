@@ -75,7 +75,7 @@ class RecordSource:
             raise UsageError('features: only decode="numpy" selects features. Omit one of the two arguments.')
         if isinstance(features, str):
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
-        check_integer("read_ahead", read_ahead, 1, or_none=True)
+        check_integer("read_ahead", read_ahead, least=1, or_none=True)
         dataset = open_dataset(folder)
         default_bytes = _REMOTE_READ_AHEAD_BYTES if is_remote(folder) else _DISK_READ_AHEAD_BYTES
         self._read_ahead = default_bytes if read_ahead is None else read_ahead
@@ -97,7 +97,7 @@ class RecordSource:
             IndexError: there is no record of this number.
             CorruptionError: the record is damaged; the message names file and offset.
             DatasetError: the shard's index belongs to another shard.
-            FeatureError: the record does not have what the manifest says.
+            FeatureError: the features of the record differ from the manifest's.
             StorageError: the shard or its index cannot be read.
         """
         return self._decode_record(self._records.read_one(self._resolve_number(number)))

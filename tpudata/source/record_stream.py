@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from tpudata.format import ShardIndex
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, count_bytes, cut_by_bytes
 from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
@@ -96,13 +97,17 @@ def _iterate_chunks(
     first_shard_index, first_in_shard = records.locate(first_number)
     # Indices in `records.shards` of the shards whose index files have not been requested.
     shard_indices = iter(range(first_shard_index, len(records.shards)))
+
+    def request_index(shard_index: int) -> tuple[int, Future[ShardIndex]]:
+        return shard_index, readers.submit(records.index, shard_index)
+
     # The requested ones, each with the future of its index.
-    index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, _INDEXES_AHEAD))
+    index_reads = deque(map(request_index, itertools.islice(shard_indices, _INDEXES_AHEAD)))
     while index_reads:
         shard_index, read = index_reads.popleft()
         index = read.result()
         # Read one more index, in place of the one that was taken.
-        index_reads.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, 1))
+        index_reads.extend(map(request_index, itertools.islice(shard_indices, 1)))
         for run_first, run_stop in records.runs[shard_index].tolist():
             for first, stop in cut_by_bytes(index, max(run_first, first_in_shard), run_stop, max_chunk_bytes):
                 yield _SizedChunk(Chunk(shard_index, first, stop), count_bytes(index, first, stop))

@@ -146,7 +146,7 @@ class ShardRecords:
                 read.cancel()
 
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
-        """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
+        """Divide the records of `numbers` into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
         ascending_numbers = np.asarray(numbers, np.int64)[order]
         # For each record, the index of its shard in `self.shards`.

@@ -23,8 +23,8 @@ from tpudata.source.shard_records import ShardRecords
 
 # Chunks are small enough that a window has about this number or more, which are read at the same time.
 _MIN_CHUNKS = 32
-# Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The next late record
-# makes its window be read again, with a warning.
+# Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The window of
+# the next late record is read again; the first time, with a warning.
 _MAX_LATE_RECORDS = 64
 _log = logging.getLogger("tpudata")
 
@@ -64,7 +64,7 @@ class ShuffledRecords:
             "window_bytes": window_bytes,
         }
         for name, value in self._options.items():
-            check_integer(name, value, 0 if name in ("seed", "host_index") else 1)
+            check_integer(name, value, least=0 if name in ("seed", "host_index") else 1)
         if host_index >= host_count:
             raise UsageError(
                 f"host_index={host_index}: expected less than host_count={host_count}. Pass the index of this host, from 0."
@@ -104,7 +104,7 @@ class ShuffledRecords:
             IndexError: there is no record at this position.
             CorruptionError: the record is damaged; the message names file and offset.
             DatasetError: the shard's index belongs to another shard.
-            FeatureError: the record does not have what the manifest says.
+            FeatureError: the features of the record differ from the manifest's.
             StorageError: the shard or its index cannot be read.
         """
         if not is_integer(position):

@@ -189,7 +189,7 @@ def _is_column(feature: Feature, prefix: str, *, is_picture_prefix: bool) -> boo
         return True
     if not prefix or is_picture_prefix or not feature.name.startswith(f"{prefix}/"):
         return False
-    # In TensorFlow's object detection, one list has the points of all objects, several for each of them.
+    # In TensorFlow's object detection, a flat list has the keypoints of all objects, several for each, so it is no column.
     return f"/{_POINT}/" not in feature.name or feature.shape != (None,)
 
 

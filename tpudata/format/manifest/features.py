@@ -40,7 +40,7 @@ class Feature:
             a list of any length. The number of dimensions is fixed. An image is (height, width, channels), and every record is
             decoded to these channels. A label map is (height, width, 1).
         encoding: encoding of the stored bytes: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
-            `"label_map"` (a grey PNG of 8 or 16 bits, as `dtype` says, whose values are the class of each pixel, which
+            `"label_map"` (a grey PNG of 8 or 16 bits, as in `dtype`, whose values are the class of each pixel, which
             readers keep unchanged), `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
         num_classes: number of classes of a class label; labels count from `label_offset`. None without classes, and for label maps.
         label_offset: label of the first class (1 for readers that keep 0 for "background").
@@ -166,7 +166,7 @@ def _normalize_shape(name: str, shape: Any) -> tuple[int | None, ...]:
     """Return a shape as a tuple of Python's integers and None; FeatureError, with the feature's name, for other values."""
     try:
         if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
-            # Without this line, True would be the size 1, each of the bytes a size, and an empty string the shape of a scalar.
+            # Without this check, True would be the size 1, each of the bytes a size, and an empty string the shape of a scalar.
             raise TypeError
         return tuple(None if size is None else operator.index(size) for size in shape)
     except TypeError:

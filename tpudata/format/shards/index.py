@@ -95,17 +95,17 @@ class ShardIndex:
         """None, or `"gzip"`."""
         return None if self.block_offsets is None else GZIP
 
-    def block_range(self, block: int) -> tuple[int, int]:
+    def block_range(self, block_index: int) -> tuple[int, int]:
         """Return the byte offsets at which a block begins and ends, before compression; blocks count from 0."""
-        first = block * self.block_records
+        first = block_index * self.block_records
         stop = min(first + self.block_records, self.records)
         return int(self.offsets[first]), int(self.offsets[stop])
 
-    def file_range(self, block: int) -> tuple[int, int]:
+    def file_range(self, block_index: int) -> tuple[int, int]:
         """Return the byte offsets in the shard's file at which a block begins and ends; with gzip, `unpack_blocks` unpacks it."""
         if self.block_offsets is None:
-            return self.block_range(block)
-        return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
+            return self.block_range(block_index)
+        return int(self.block_offsets[block_index]), int(self.block_offsets[block_index + 1])
 
     @classmethod
     def from_written(cls, written: WrittenRecords, summary: Mapping[str, Any]) -> ShardIndex:
@@ -180,10 +180,10 @@ class ShardIndex:
             raise CorruptionError(
                 path, len(body), f"the index has the wrong length (expected {expected_bytes} bytes before its checksum)"
             )
-        offsets = np.frombuffer(body, "<u8", record_count + 1, _HEAD.size)
-        block_crc32c = np.frombuffer(body, "<u4", block_count, _HEAD.size + offsets.nbytes)
+        offsets = np.frombuffer(body, "<u8", count=record_count + 1, offset=_HEAD.size)
+        block_crc32c = np.frombuffer(body, "<u4", count=block_count, offset=_HEAD.size + offsets.nbytes)
         position = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
-        block_offsets = np.frombuffer(body, "<u8", block_count + 1, position) if is_compressed else None
+        block_offsets = np.frombuffer(body, "<u8", count=block_count + 1, offset=position) if is_compressed else None
         try:
             _check_offsets(offsets, block_offsets, block_records, shard_bytes)
         except ValueError as error:

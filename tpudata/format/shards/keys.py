@@ -88,7 +88,7 @@ class ShardKeys:
             raise CorruptionError(
                 path, len(body), f"wrong length (expected {count_text(count, 'entry', 'entries')} before its checksum)"
             )
-        entries = np.frombuffer(body, ENTRY, count, _HEAD.size)
+        entries = np.frombuffer(body, ENTRY, count=count, offset=_HEAD.size)
         if not _are_valid(entries):
             raise CorruptionError(
                 path, _HEAD.size, "the entries are not as they were written: ascending, each 0 or 1 at its end"

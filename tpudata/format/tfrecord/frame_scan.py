@@ -52,7 +52,7 @@ def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int
     Args:
         file: the TFRecord file, as it was listed.
         read_bytes: bytes of a read.
-        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
+        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None for the default of the storage.
 
     Raises:
         CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or the file is compressed.
@@ -71,7 +71,7 @@ def scan_frames(
         file: the TFRecord file, as it was listed.
         offsets: an empty array, to which the offsets are appended.
         read_bytes: bytes of a read.
-        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
+        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None for the default of the storage.
 
     Raises:
         CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or the file is compressed;
@@ -147,6 +147,8 @@ def _count_equal_records(data: bytes, position: int, frame_bytes: int, header: b
     max_count = (len(data) - position) // frame_bytes
     if max_count < _MIN_RUN:
         return 0
-    frames = np.frombuffer(data, np.uint8, max_count * frame_bytes, position).reshape(max_count, frame_bytes)
+    frames = np.frombuffer(data, np.uint8, count=max_count * frame_bytes, offset=position).reshape(
+        max_count, frame_bytes
+    )
     is_equal = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
     return max_count if is_equal.all() else int(is_equal.argmin())

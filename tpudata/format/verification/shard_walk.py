@@ -63,7 +63,7 @@ class ShardWalk:
         self.offset = self.file_offset = 0
         self._path = path
         self._shard = shard
-        # None without a valid index, and after a record that begins elsewhere than the index says (with compression, up to the
+        # None without a valid index, and after a record that does not begin where the index has it (with compression, up to the
         # end of its block).
         self._index = index
         self._reason_suffix = UNPACKED if index is not None and index.compression is not None else ""
@@ -207,8 +207,8 @@ class ShardWalk:
             block_index = (self._next_record_index - 1) // index.block_records
             crc = split_crc32c(self._crc, self._block_begin_crc, size)
             # The last block of a truncated file and records beyond the index have no checksum; the number of records reports both.
-            is_last = self._next_record_index == index.records
-            has_block_crc = is_last or (
+            is_last_block = self._next_record_index == index.records
+            has_block_crc = is_last_block or (
                 self._next_record_index % index.block_records == 0 and self._next_record_index < index.records
             )
             differs = has_block_crc and crc != index.block_crc32c[block_index]
