@@ -135,7 +135,7 @@ class _FsspecObjects:
 
         Raises:
             AbsentError: the file does not exist.
-            RangeError: the span begins after the end of the file.
+            RangeError: the span begins at or after the end of the file, and the store rejects it.
         """
         del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
@@ -148,7 +148,7 @@ class _FsspecObjects:
         except FileNotFoundError as error:
             raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
-            # Some stores reject a range that begins after the end of the file.
+            # Some stores reject a range that begins at or after the end of the file.
             if span is None or span[0] < filesystem.info(store_path)["size"]:
                 raise
             raise RangeError(416, _format_reason(error)) from error
@@ -181,8 +181,8 @@ class _FsspecObjects:
         """
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(path)
-            is_taken = not replace and filesystem.exists(store_path)
-        if is_taken:
+            keeps_existing = not replace and filesystem.exists(store_path)
+        if keeps_existing:
             with self._compare_with_existing(path) as comparison:
                 yield comparison
             return

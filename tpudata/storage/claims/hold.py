@@ -145,7 +145,7 @@ def hold_claim(
         output: the folder.
         claim: claim of the run.
         has_ended: returns whether a claim's job has ended; None if no runner can be asked.
-        job_continues: called at the end; returns whether the run's job may continue, and the claim stays.
+        job_continues: called at the end; returns whether the run's job may continue, in which case the claim stays.
         fix: advice in the error if another run is at work there.
         dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
         beat_seconds: seconds between two renewals of the claim.

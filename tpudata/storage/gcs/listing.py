@@ -67,7 +67,7 @@ def scan_names(
         start: first name of the range, below the folder.
         stop: first name after the range, below the folder; None for a range up to the folder's end.
         limit: number of names that the caller will take, for smaller pages; more may be yielded. None for all names.
-        deep: list all objects below the folder, and no folders; otherwise the folder's own objects and folders.
+        deep: whether to list all objects below the folder, and no folders; otherwise the folder's own objects and folders.
 
     Raises:
         StorageError: the folder cannot be listed, or a name has an empty part, which is not a folder.
@@ -112,7 +112,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names:
     Args:
         transport: sends the requests.
         folder: folder whose names are cut.
-        deep: count all objects below it, and no folders.
+        deep: whether to cut the names of all objects below it, and of no folders.
         max_range_names: maximum number of names in a folder, or in a range of it, that is left whole; a larger one is cut if its
             names allow.
     """

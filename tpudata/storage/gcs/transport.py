@@ -2,7 +2,7 @@
 
 They are sent by urllib3, with tokens of google-auth, not by google-cloud-storage (3.17) for these reasons:
 
-- Its client takes no session by a public argument: `_http` is documented as private. The client's own session keeps 10
+- Its client takes no session through a public argument: `_http` is documented as private. The client's own session keeps 10
   connections, looks up proxies and certificates in the environment at each request, and follows redirects.
 - Its calls return neither the status nor Content-Range of an answer, nor whether JSON came with gzip's checksum: a deletion, a part
   and a listing would have no proof.

@@ -105,6 +105,7 @@ class ObjectWriter(io.RawIOBase):
         Raises:
             ConflictError: another writer was first, with other bytes.
             DamagedError: the store received damaged data, and keeps no object of it.
+            UploadLostError: the store lost the upload, or a part that it had confirmed.
             TimeLimitError: a request kept failing until the limit of the retries.
         """
         if self._delivered_bytes:
@@ -195,8 +196,8 @@ class ObjectWriter(io.RawIOBase):
                 self._url = self._transport.retries.run(self._request_upload)
             except ConflictError as error:
                 self._conflict = error
-        # Another writer was first, so nothing is sent. At the end, `_send_last` catches the error, and compares the existing object
-        # with the checksum and the length of the data.
+        # Another writer was first, so the bytes are dropped. At the end, `_send_last` catches the error, and compares the existing
+        # object with the checksum and the length of the data.
         if self._conflict is not None:
             if is_last:
                 raise self._conflict
@@ -227,6 +228,7 @@ class ObjectWriter(io.RawIOBase):
             # The last part is sent even if no bytes remain, since it completes the object.
             while is_last or offset < begin + size:
                 part_offset = offset - begin
+                # Here `*` stands for no bytes.
                 span = f"{offset}-{begin + size - 1}" if part_offset < size else "*"
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
@@ -276,8 +278,14 @@ class ObjectWriter(io.RawIOBase):
     def _put(self, headers: dict[str, str], data: bytes, *, is_last: bool) -> int | None:
         """Send bytes, or a status request; return the number of bytes that the store has, or None if it has made the object.
 
+        Args:
+            headers: headers of the request, with the range of the bytes.
+            data: the bytes; empty for a status request.
+            is_last: whether the bytes complete the object.
+
         Raises:
             UnprovenError: the answer does not fit the request, or does not prove the object.
+            DamagedError: the bytes of the object differ from those sent; it is removed.
         """
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)

@@ -55,7 +55,7 @@ def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sample_size: i
     # The names with the smallest checksums (`_rank` negates them) are a sample of all names, the same in every run.
     sample = heapq.nlargest(sample_size, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
-    # A heap, whose first item has the largest checksum of the sample, and is replaced by a name with a smaller one.
+    # The first item of the heap has the largest checksum of the sample; a name with a smaller one replaces it.
     heapq.heapify(sample)
     for name in names:
         name_count += 1

@@ -41,7 +41,7 @@ class UncachedFile(io.RawIOBase):
 
     def __init__(self, path: str | os.PathLike[str], buffer: mmap.mmap) -> None:
         super().__init__()
-        # `close` is also called if opening fails.
+        # The finalizer calls `close`, also if opening fails.
         self._descriptor = -1
         # Number of bytes in the buffer, and in the file.
         self._filled_bytes = self._written_bytes = 0

@@ -134,7 +134,7 @@ class CheckedStorage:
         with self._store.translate_errors("written", path):
             try:
                 if new is None:
-                    # It may be gone already, by an earlier attempt of this call whose answer was lost.
+                    # An earlier attempt of this call, whose answer was lost, may have removed it.
                     with contextlib.suppress(AbsentError):
                         self._store.retries.run(lambda: self._store.remove(path, version))
                 else:
@@ -207,7 +207,7 @@ class CheckedStorage:
             description = self._store.describe(path)
             if description is None or offset < description.size:
                 raise UnprovenError("an answer 416 to a range that does not begin after the object's end") from None
-            # The description proves that the part begins after the end.
+            # The description proves that the part begins at or after the end.
             return b"", True
         data, size = content.data, content.size
         if content.is_whole:

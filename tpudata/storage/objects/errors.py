@@ -49,7 +49,7 @@ class ConflictError(AnswerError):
 
 
 class RangeError(AnswerError):
-    """The range begins after the end of the object."""
+    """The range begins at or after the end of the object."""
 
 
 class ReplacedError(AbsentError):
