@@ -68,7 +68,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
           `waiting` (share of the time that the device waits), `cores` that would be enough, null if cores are not the limit, and
           `storage`, its load on an object store (`StorageRates.predict_load`) or null.
-        - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, the comparison with
+        - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step, its `compiler`, the comparison with
           what a host feeds (`FeedingRate.compare`), and `storage`, its load on an object store (`StorageRates.predict_load`) or
           null.
 
