@@ -75,7 +75,7 @@ class RecordSource:
             raise UsageError('features: only decode="numpy" selects features. Omit one of the two arguments.')
         if isinstance(features, str):
             raise UsageError(f"features={features!r}: expected a sequence of names. Pass [{features!r}].")
-        check_integer("read_ahead", read_ahead, least=1, or_none=True)
+        check_integer("read_ahead", read_ahead, 1, or_none=True)
         dataset = open_dataset(folder)
         default_bytes = _REMOTE_READ_AHEAD_BYTES if is_remote(folder) else _DISK_READ_AHEAD_BYTES
         self._read_ahead = default_bytes if read_ahead is None else read_ahead

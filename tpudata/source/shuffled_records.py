@@ -64,7 +64,7 @@ class ShuffledRecords:
             "window_bytes": window_bytes,
         }
         for name, value in self._options.items():
-            check_integer(name, value, least=0 if name in ("seed", "host_index") else 1)
+            check_integer(name, value, 0 if name in ("seed", "host_index") else 1)
         if host_index >= host_count:
             raise UsageError(
                 f"host_index={host_index}: expected less than host_count={host_count}. Pass the index of this host, from 0."
