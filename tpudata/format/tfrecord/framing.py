@@ -113,7 +113,7 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
         compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be reported a few records too early.
 
     Raises:
-        CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
+        CorruptionError: a checksum is wrong, the file ends inside a record, or the file cannot be unpacked.
         StorageError: the file cannot be read.
     """
     storage = storage_for(path)
@@ -131,7 +131,7 @@ def _unpack_records(path: str, compressed_file: BinaryIO) -> Iterator[tuple[int,
     """Yield (byte offset before compression, data) of the records of an open file that is compressed with gzip.
 
     Raises:
-        CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
+        CorruptionError: a checksum is wrong, the file ends inside a record, or the file cannot be unpacked.
     """
     next_offset = 0
     try:

@@ -180,7 +180,7 @@ class ShardWalk:
             yield from self._close_block()
 
     def _find_expected_end(self) -> Generator[Defect, None, int | None]:
-        """Return the end of the next record by the index, or None; yield a defect if index and shard differ."""
+        """Return the offset in the index at which the next record ends, or None; yield a defect if index and shard differ."""
         index = self._index
         if index is None or self._next_record_index >= index.records:
             return None
