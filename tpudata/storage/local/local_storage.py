@@ -244,7 +244,8 @@ def _open_descriptor(path: str) -> int:
             raise make_not_a_file_error(path) from None
         if error.errno != errno.EWOULDBLOCK:
             raise
-        # Another process, such as a file server, has a lease on the file: a blocking open waits until it gives the lease up.
+        # Another process, such as a file server, has a lease, which only files have: a blocking open waits until it gives the lease
+        # up.
         return os.open(path, os.O_RDONLY)
     mode = os.fstat(descriptor).st_mode
     if stat_bits.S_ISREG(mode) or stat_bits.S_ISDIR(mode):
