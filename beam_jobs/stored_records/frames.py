@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tpudata.errors import BadRecordError, CorruptionError, DatasetError
 from tpudata.format import ShardIndex
 from tpudata.format.shards.indexed_records import read_indexed
-from tpudata.format.tfrecord.framing import FRAME_BYTES, check_frame, pack_frame
+from tpudata.format.tfrecord.framing import FRAME_BYTES, pack_frame, unpack_frame
 from tpudata.storage import storage_for
 
 # Bytes of one read; a larger record is read by itself.
@@ -32,7 +32,7 @@ def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
     if len(frame) < FRAME_BYTES:
         raise BadRecordError(path, f"no whole record (got {len(frame)} bytes, expected {FRAME_BYTES} or more)", offset)
     try:
-        return check_frame(frame, path, offset)
+        return unpack_frame(frame, path, offset)
     except CorruptionError as error:
         fix = "restore the file, or pass --on-bad-record=skip to omit the record"
         raise BadRecordError(path, f"{error.reason}; {fix}", offset) from None

@@ -1,7 +1,7 @@
 """The `tpudata` command.
 
-Each subcommand is a module or folder of this package with `run(argv) -> int` and `new_parser()` (`new_parser(kind)` in
-`convert`). It is imported only when it is called: `tpudata convert` never loads TensorFlow.
+Each subcommand is a module or folder of this package with `run(argv) -> int` and `new_parser()`; `convert` has
+`new_parser(kind)`. A subcommand is imported only when it is called: `tpudata convert` never loads TensorFlow.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         end_on_interrupt()
-    # Only now, so that Ctrl-C is handled before anything that takes time.
+    # This import follows, so that Ctrl-C is handled before anything that takes time.
     from tpudata.console.process import run_command
 
     return run_command(_dispatch, argv)

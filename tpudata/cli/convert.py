@@ -45,7 +45,7 @@ def new_parser(kind: str) -> FlagParser:
 def _import_job(kind: str) -> ModuleType:
     """Import and return the module of the Beam job of a kind of input.
 
-    It imports Beam. Meanwhile, some of Beam's warnings are dropped, and the garbage collector, which would slow the import, is off.
+    It imports Beam. During the import, some of Beam's warnings are dropped, and the garbage collector, which would slow it, is off.
     """
     with quiet_beam_loading(), loading_without_gc():
         return importlib.import_module(f"beam_jobs.{kind}")

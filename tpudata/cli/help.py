@@ -66,7 +66,7 @@ def new_parser() -> FlagParser:
 
 
 def _format_contents(pages: list[Page], short_names: dict[str, str]) -> str:
-    """Return the list of all pages by section, with their titles; `short_names` are by the pages' full names."""
+    """Return the list of all pages by section, with their titles; `short_names` maps full names of pages to short ones."""
     if not pages:
         return "This installation has no pages. See: tpudata --help"
     parts = [
@@ -125,7 +125,7 @@ def _list_mentions(word: str, pages: list[Page], short_names: dict[str, str]) ->
 def _make_unknown_name_error(name: str, short_names: dict[str, str]) -> UsageError:
     """Return the error for a name that nothing has; its message suggests the nearest command, page or source.
 
-    Without Beam, return the error that Beam is not installed. `short_names` are by the pages' full names.
+    Without Beam, return the error that Beam is not installed. `short_names` maps full names of pages to short ones.
     """
     try:
         from beam_jobs.sources.installed.installed_sources import DOCUMENTS, list_installed_names

@@ -91,5 +91,6 @@ def _write(path: Path, text: str) -> None:
 
 def _print_diff(path: str, text: str, migration: Migration) -> None:
     """Print the difference between a file's text and its migration, in the unified format."""
+    # As `diff` does, a last line without a line break is marked.
     lines = difflib.unified_diff(text.splitlines(keepends=True), migration.text.splitlines(keepends=True), path, path)
     sys.stdout.writelines(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

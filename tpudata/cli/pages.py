@@ -37,12 +37,12 @@ class Page:
     def read_sections(self) -> list[tuple[str, str]]:
         """Return the heading and the text of each section; the text begins with the line of the heading."""
         sections: list[tuple[str, list[str]]] = []
-        is_code = False
+        is_in_code_block = False
         for line in self.file.read_text("utf-8").splitlines():
             # The line before a code block and the line after it begin with ```; between them, `#` is a comment.
-            is_code ^= line.startswith("```")
+            is_in_code_block ^= line.startswith("```")
             # The first line of a page is a heading.
-            if not is_code and re.match("#{1,3} ", line):
+            if not is_in_code_block and re.match("#{1,3} ", line):
                 sections.append((line.lstrip("# "), []))
             sections[-1][1].append(line)
         return [(heading, "\n".join(lines)) for heading, lines in sections]
@@ -55,6 +55,7 @@ class Page:
         """
 
         def format_link(link: re.Match[str]) -> str:
+            """Return the text for a link: its label, with its address or its command in parentheses, if it has any."""
             label, target = link.groups()
             if re.match(r"https?:", target):
                 return f"{label} ({target})"

@@ -75,7 +75,7 @@ def _report_and_quarantine(folder: str, defects: Iterator[Defect], check: Exampl
     defect_list = []
     for defect in defects:
         defect_list.append(defect)
-        # Above the progress bar, if there is one.
+        # This prints above the progress bar, if there is one.
         tqdm.write(str(defect), file=sys.stdout)
     if defect_list:
         print(f"{folder}: {count_text(len(defect_list), 'defect')}{_format_kinds(defect_list)}")

@@ -112,7 +112,7 @@ class FlagParser(argparse.ArgumentParser):
 
         Args:
             argv: the words after the command.
-            also_known: names of flags that the other parser takes; None if they are unknown.
+            also_known: names of flags that the other parser takes; None if they are unknown, so that no flag is rejected.
 
         Raises:
             UsageError: neither parser knows a flag, if `also_known` is not None; a value is invalid; or a required flag is missing.
@@ -121,7 +121,7 @@ class FlagParser(argparse.ArgumentParser):
         end = list(argv).index("--") if "--" in argv else len(argv)
         words = [self._spell(word, also_known or ()) for word in argv[:end]]
         if also_known is not None:
-            # Before argparse looks for required flags: the message on a misspelt flag helps more than a message on a missing flag.
+            # Before argparse looks for required flags, since a message on a misspelt flag helps more than one on a missing flag.
             names = {*self.list_flag_names(), *also_known}
             unknown_flags = [word for word in words if word.startswith("--") and word.split("=", 1)[0] not in names]
             self.reject_unknown(unknown_flags, names)
@@ -193,7 +193,7 @@ class FlagParser(argparse.ArgumentParser):
 
 
 def _describe_usage(action: argparse.Action) -> str:
-    """Return an action in the usage: `--flag VALUE`, or the value alone for a positional argument."""
+    """Return an action in the usage: `--flag VALUE`, or only the value for a positional argument."""
     value = str(action.metavar or action.dest)
     if action.option_strings:
         return f"{action.option_strings[0]} {value}"

@@ -106,7 +106,7 @@ def _raise_once(signal_number: int, frame: FrameType | None) -> None:
 def _end(signal_number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
     """Handle Ctrl-C: report it in one line, and end the process immediately, without Python's cleanup."""
     del signal_number, frame
-    # Not through `sys.stderr`, whose lock the interrupted code may hold. The descriptor may be closed.
+    # The interrupted code may hold the lock of `sys.stderr`, so the message goes to its descriptor, which may be closed.
     with contextlib.suppress(OSError):
         os.write(2, f"{MESSAGE}\n".encode())
     os._exit(INTERRUPTED)

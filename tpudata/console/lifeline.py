@@ -53,7 +53,7 @@ def watch(reader: int, end: Callable[[], object]) -> None:
     """
 
     def wait() -> None:
-        # Returns at the end of the file only, since nothing is written to a lifeline.
+        # Returns only at the end of the file, since nothing is written to a lifeline.
         os.read(reader, 1)
         end()
 

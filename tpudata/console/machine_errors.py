@@ -56,10 +56,10 @@ def describe_machine_error_text(text: str) -> str:
 def _describe_memory_error(reason: str) -> str:
     """Return the message for memory that ran out; `reason` is the class and the message of the error."""
     reason = reason.removesuffix(": ").rstrip(". ")
-    return f"memory ran out ({reason}{_describe_limit()}). {_MEMORY_FIX}"
+    return f"memory ran out ({reason}{_describe_memory_limit()}). {_MEMORY_FIX}"
 
 
-def _describe_limit() -> str:
+def _describe_memory_limit() -> str:
     """Return the limit of this process's memory as the end of a phrase; empty without a limit."""
     try:
         import resource

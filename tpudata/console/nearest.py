@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# A word with more edits is another name.
+# A word that takes more edits is a different name.
 _MAX_EDITS = 4
 # Distance of a part from its whole, in edits: --resize stands for --resize-shorter, not for --resume.
 _PART_DISTANCE = 1.5
@@ -14,7 +14,7 @@ _MIN_PART_CHARACTERS = 3
 
 
 def find_nearest_name(unknown_name: str, names: Iterable[str]) -> str | None:
-    """Return the known name that `unknown_name` most likely stands for, or None if all are too far or it is empty.
+    """Return the known name that `unknown_name` most likely stands for; None if it is empty, or if no known name is near it.
 
     A known name is near if it takes few edits to get it from `unknown_name`. An edit adds, omits or changes a letter, or swaps two;
     one edit is allowed for every three characters of `unknown_name`, one at least and four at most. A name is also near if one of
@@ -39,13 +39,13 @@ def find_nearest_name(unknown_name: str, names: Iterable[str]) -> str | None:
 
 
 def suggestion(unknown_name: str, names: Iterable[str]) -> str:
-    """Return `"; did you mean X?"` for the nearest known name, or an empty string if all are too far."""
+    """Return `"; did you mean X?"` for the nearest known name, or an empty string if no known name is near."""
     nearest = find_nearest_name(unknown_name, names)
     return "" if nearest is None else f"; did you mean {nearest}?"
 
 
 def did_you_mean(unknown_name: str, names: Iterable[str]) -> str:
-    """Return the sentence `" Did you mean 'X'?"` for the nearest known name, or an empty string if all are too far."""
+    """Return the sentence `" Did you mean 'X'?"` for the nearest known name, or an empty string if no known name is near."""
     nearest = find_nearest_name(unknown_name, names)
     return "" if nearest is None else f" Did you mean {nearest!r}?"
 

@@ -311,7 +311,7 @@ def check_options(values: DataclassInstance) -> None:
 
 
 def check_uses(values: DataclassInstance, mode: str = "") -> None:
-    """Raise UsageError if an option is set that has no effect in this mode, or that lacks the option that it needs.
+    """Raise UsageError if an option is set but has no effect in this mode, or needs another option that is not set.
 
     Args:
         values: an object of a dataclass of options.

@@ -43,7 +43,7 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
         function: the command, which takes the arguments and returns its exit code.
         argv: the arguments; None for the arguments of this process.
     """
-    # sys.stdout is None if the descriptor is closed (`>&-`). Checked first, so that nothing is done that cannot be reported.
+    # sys.stdout is None if the descriptor is closed (`>&-`). It is checked first, so that nothing is done that cannot be reported.
     if sys.stdout is None:
         print("tpudata: error: standard output is closed. Send it to a file or to /dev/null.", file=sys.stderr)
         return TpudataError.exit_code
@@ -139,7 +139,7 @@ def end_with_parent(lifeline: int) -> None:
 
 
 def compute_max_workers() -> int:
-    """Return the largest number of worker processes that a command starts on this machine."""
+    """Return the maximum number of worker processes that a command starts on this machine."""
     # Count only the cores that this process may use, if the system has the function for it.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _WORKERS_PER_CORE * cores
@@ -150,7 +150,7 @@ def limit_workers(workers: int, max_parts: int | None) -> int:
 
     Args:
         workers: the requested number.
-        max_parts: the largest number of parts that the work has, or None if it is unknown.
+        max_parts: the maximum number of parts that the work has; None if it is unknown.
     """
     max_by_cores = compute_max_workers()
     max_by_parts = workers if max_parts is None else max_parts

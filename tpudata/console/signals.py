@@ -163,7 +163,7 @@ class _Interrupts:
         """Mark the context's body as ended; after a signal, wait up to 3 s until other processes are stopped."""
         self._body_has_ended = True
         if self.received is not None:
-            # The thread goes on, since this process may have to be ended by force.
+            # The thread continues, since this process may have to be ended by force.
             self._has_stopped.wait(_TIDY_SECONDS)
         else:
             os.close(self._writer)

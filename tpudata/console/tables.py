@@ -32,7 +32,7 @@ def count_text(count: int, singular: str | None = None, plural: str | None = Non
 
     Args:
         count: the count.
-        singular: the noun for 1; None for the count alone.
+        singular: the noun for 1; None for only the count.
         plural: the noun for other counts; None for `singular` with an s.
     """
     if singular is None:

@@ -42,7 +42,7 @@ class Dataset:
         """Return a split as readers see it: without records in quarantine, and without shards that have no other records.
 
         Raises:
-            DatasetError: the split does not exist, or it has no records.
+            DatasetError: the split does not exist, or it has no records outside quarantine.
         """
         complete_split = self.manifest.split(split)
         kept_counts = [
@@ -82,11 +82,12 @@ class Dataset:
     def labels(self) -> tuple[str, ...] | None:
         """Return the class names in the order of their labels; None if the dataset has no classes.
 
-        An append that was killed just before its end leaves further names at the end of the file; they are skipped.
+        An append that was killed just before its end leaves further names at the end of the file; they are skipped if the manifest
+        has the checksum of the names before them.
 
         Raises:
-            CorruptionError: labels.txt is not UTF-8, or has other names than it was written with.
-            DatasetError: it has another number of names than the manifest.
+            CorruptionError: labels.txt is not UTF-8, or its names do not match the manifest's checksum.
+            DatasetError: the number of names differs from the manifest's, and no names can be skipped.
         """
         if self.manifest.labels is None:
             return None

@@ -45,7 +45,7 @@ def write_metadata(
     Args:
         folder: the dataset's folder, which holds the manifest's shards already.
         manifest: contents of the dataset; the checksum of labels.txt and the name for TFDS are filled in.
-        labels: class names in the order of their labels; as many as `manifest.labels` says.
+        labels: class names in the order of their labels, as many as `manifest.labels` counts; None if that is None.
         written_files: files that were written before; these and the metadata are compared with the folder before the manifest is
             written.
 

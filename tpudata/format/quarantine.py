@@ -100,7 +100,7 @@ class Quarantine:
     shards: Mapping[str, ShardQuarantine] = dataclasses.field(default_factory=dict)
 
     def for_shard(self, shard: Shard) -> ShardQuarantine:
-        """Return the skipped records of a shard; its `records` are empty if the shard has none."""
+        """Return the skipped records of a shard; if it has none, `records` is empty and `bytes` is the size in the manifest."""
         entry = self.shards.get(shard.name)
         # The entry may be about a shard of the same name that another conversion wrote.
         if entry is None or entry.crc32c != shard.crc32c:
@@ -131,11 +131,12 @@ class Quarantine:
         Raises:
             CorruptionError: the file is damaged, or of another version, or skipped records overlap or do not ascend.
         """
+        # None, for a file without a checksum, is also damage.
         if not checksum_fits(data):
             raise CorruptionError(path, 0, f"the checksum does not match the content. {_FIX}")
         try:
             value = parse_json(data)
-            # Checked first: the keys and types below are of this version. The schema reports a missing version.
+            # The version is checked first, since the schema is of this version. A missing version is reported by the schema.
             version = value.get("version", _VERSION) if isinstance(value, dict) else _VERSION
             if version != _VERSION:
                 raise ValueError(f"its version is unknown (got {abbreviate_value(version)}, expected {_VERSION})")
@@ -190,7 +191,7 @@ def read_quarantine(folder: str, manifest: Manifest) -> Quarantine:
 
 
 def _check_ranges(field: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise ValueError unless each range has records, and the ranges ascend without overlap.
+    """Raise ValueError if a range is empty, or if the ranges overlap or do not ascend.
 
     Args:
         field: name of the ranges' field in the file, for the message.

@@ -51,8 +51,8 @@ class _OddFeature(NamedTuple):
         name: name of the feature.
         fault: its fault, in words that follow "feature NAME".
         is_odd: function that returns whether the feature's values in a record (None if the record lacks the feature) have the
-            fault. None if the fault is the number of values, since TensorFlow does not report it: of two records whose numbers
-            differ, the one with more values is taken to have the fault.
+            fault. None if the fault is the number of values, which TensorFlow does not report: of two records with different
+            numbers of values, the one with more is taken to have the fault.
     """
 
     name: str
@@ -62,23 +62,26 @@ class _OddFeature(NamedTuple):
 
 def name_of_split(folder: str, split: str) -> str:
     """Return the name for tf.data datasets that read a split, which encodes the folder and the split."""
-    return _mangle([folder, split])
+    return _make_dataset_name([folder, split])
 
 
 def name_of_files(paths: Sequence[str]) -> str:
-    """Return the name for tf.data datasets that read files without a manifest; it has no path if the paths make it too long."""
-    name = _mangle([*paths, ""])
-    return name if len(name) <= _MAX_NAME_CHARACTERS else _mangle([""])
+    """Return the name for tf.data datasets that read files without a manifest; it omits the paths if it would become too long."""
+    name = _make_dataset_name([*paths, ""])
+    return name if len(name) <= _MAX_NAME_CHARACTERS else _make_dataset_name([""])
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Return tpudata's error for an error that was raised while TensorFlow read records; None if its cause is another.
+    """Return tpudata's error for an error that was raised while TensorFlow read records; None if the error is not recognised.
 
     The returned error is the cause that `recover_own_error` finds, or has the file and record as far as they can be found.
 
     Args:
         error: the raised error.
         may_be_plain: whether the records may be in files without a manifest.
+
+    Raises:
+        TpudataError: a file that the error may be about cannot be read.
     """
     own_cause = recover_own_error(error)
     if own_cause is not None:
@@ -167,11 +170,10 @@ def find_file_error(message: str) -> TpudataError | None:
     Raises:
         TpudataError: a file cannot be read.
     """
-    parts = _parse_dataset_name(message)
-    if parts is None:
+    origin = _parse_dataset_name(message)
+    if origin is None:
         return None
-    # Without a manifest, `split` is empty and `paths` are the files; otherwise the only path is the dataset's folder.
-    *paths, split = parts
+    paths, split = origin
     record_match = patterns.DAMAGED_RECORD.search(message)
     if record_match is not None:
         return _find_damaged_record_error(paths, split, int(record_match[1]))
@@ -216,7 +218,7 @@ def _find_damaged_record_error(paths: Sequence[str], split: str, offset: int) ->
             f"{origin}: a record at byte {offset} of one of its files was damaged in transit; the stored record is intact."
             " Start again."
         )
-    # Without an index, the search ends at the first damage of a file, so a later record may also be damaged.
+    # Without an index, the search ends at the first damage of a file, so the record at `offset` may be damaged, too.
     return TpudataError(
         f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
     )
@@ -250,11 +252,10 @@ def _find_odd_record_error(message: str, feature: _OddFeature) -> FeatureError |
     Raises:
         TpudataError: a file cannot be searched.
     """
-    parts = _parse_dataset_name(message)
-    if parts is None:
+    origin = _parse_dataset_name(message)
+    if origin is None:
         return None
-    # Without a manifest, `split` is empty and `paths` are the files; otherwise the only path is the dataset's folder.
-    *paths, split = parts
+    paths, split = origin
     compression = None
     if split:
         dataset = open_dataset(paths[0])
@@ -268,15 +269,15 @@ def _find_odd_record_error(message: str, feature: _OddFeature) -> FeatureError |
             values = decode_example(record, path=path, offset=offset).get(feature.name)
             odd_path, odd_offset = path, offset
             if feature.is_odd is not None:
-                is_found = feature.is_odd(values)
+                has_fault = feature.is_odd(values)
             elif values:
                 first_location_by_count.setdefault(len(values), (path, offset))
                 # Once two records differ, the one with more values has the fault.
-                is_found = len(first_location_by_count) > 1
+                has_fault = len(first_location_by_count) > 1
                 odd_path, odd_offset = first_location_by_count[max(first_location_by_count)]
             else:
-                is_found = False
-            if is_found:
+                has_fault = False
+            if has_fault:
                 fix = (
                     "Convert the dataset again."
                     if split
@@ -290,16 +291,17 @@ def _find_odd_record_error(message: str, feature: _OddFeature) -> FeatureError |
     return None
 
 
-def _parse_dataset_name(message: str) -> list[str] | None:
-    """Return the array in the name of the dataset that a message is about; None if the message names no dataset of ours.
+def _parse_dataset_name(message: str) -> tuple[list[str], str] | None:
+    """Return the paths and the split in the name of the dataset that a message is about; None if it names no dataset of ours.
 
-    The array is [folder, split], or [file, ..., ""] for files without a manifest.
+    The only path is the dataset's folder or, for files without a manifest, the paths are the files (none if they made the
+    name too long), and the split is empty.
     """
     name_match = patterns.DATASET_NAME.search(message)
     if name_match is None:
         return None
-    parts: list[str] = json.loads(re.sub("_([0-9a-f]{2})", lambda escaped: chr(int(escaped[1], 16)), name_match[1]))
-    return parts
+    *paths, split = json.loads(re.sub("_([0-9a-f]{2})", lambda escaped: chr(int(escaped[1], 16)), name_match[1]))
+    return paths, split
 
 
 def _choose_fix(split: str) -> str:
@@ -335,7 +337,7 @@ def _find_damaged_file(paths: Sequence[str], offset: int) -> str | None:
     return None
 
 
-def _mangle(parts: Sequence[str]) -> str:
+def _make_dataset_name(parts: Sequence[str]) -> str:
     """Return the dataset name that encodes these parts; `_parse_dataset_name` decodes it."""
     data = json.dumps(parts).encode()
     return "tpudata_" + "".join(chr(byte) if chr(byte).isalnum() else f"_{byte:02x}" for byte in data)

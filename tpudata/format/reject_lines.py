@@ -75,7 +75,7 @@ def scan_reject_lines(path: str) -> Iterator[RejectLine]:
     with storage_for(path).open(path) as file:
         for data in file:
             try:
-                yield RejectLine(data, offset, _parse(data))
+                yield RejectLine(data, offset, _parse_line(data))
             except ValueError as error:
                 yield RejectLine(data, offset, value=None, problem=f"the line is damaged: {error}")
             offset += len(data)
@@ -94,7 +94,7 @@ def read_reject_lines(path: str) -> Iterator[RejectLine]:
         yield line
 
 
-def _parse(data: bytes) -> dict[str, Any]:
+def _parse_line(data: bytes) -> dict[str, Any]:
     """Return the JSON object in a line, which includes its line break; ValueError if the line is damaged."""
     value: dict[str, Any] = parse_json(data)
     _SCHEMA.check("", value)

@@ -118,10 +118,10 @@ def encode_features(manifest: Manifest) -> bytes:
     )
 
 
-def labels_file_name(label: str) -> str:
+def labels_file_name(feature_name: str) -> str:
     """Return the name of the file with the class names of a feature."""
     # As TFDS names it (tensorflow_datasets/core/features/feature.py, convert_feature_name_to_filename).
-    return f"{label.replace('/', '.')}{LABELS_SUFFIX}"
+    return f"{feature_name.replace('/', '.')}{LABELS_SUFFIX}"
 
 
 def _find_label(schema: Iterable[Feature]) -> Feature | None:
@@ -180,7 +180,7 @@ def _describe_feature(feature: Feature) -> dict[str, Any]:
             "image": {"dtype": feature.dtype, "shape": _describe_shape(feature)},
         }
     if feature.is_label_map:
-        # Not LabeledImage, which asks for a number of classes; with the colour map TFDS shows classes as colours.
+        # LabeledImage would require a number of classes. With the colour map, TFDS shows classes as colours.
         return {
             "pythonClassName": f"{_PACKAGE}.image_feature.Image",
             "image": {

@@ -43,7 +43,7 @@ class ByteCache(Generic[K, V]):
         value = make()
         size = count_bytes(value)
         with self._lock:
-            # Another thread may have made it meanwhile; a value that is larger than the cache is not kept.
+            # Another thread may have made it in the meantime; a value that is larger than the cache is not kept.
             if key not in self._values and size <= self._max_bytes:
                 self._values[key] = value
                 self._sizes[key] = size

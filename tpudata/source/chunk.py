@@ -16,8 +16,8 @@ from tpudata.format.tfrecord.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
     LENGTH_BYTES,
-    check_frame,
     find_damage,
+    unpack_frame,
 )
 from tpudata.storage import is_remote, storage_for
 
@@ -62,16 +62,16 @@ class LoadedChunk:
         index: index of the shard.
         chunk: the chunk.
         data: bytes of the records with their frames, unpacked; more may surround them.
-        begin: byte offset in the shard, before compression, at which `data` begins.
+        data_begin: byte offset in the shard, before compression, at which `data` begins.
 
     Attributes:
         is_intact: whether no record is damaged.
     """
 
-    def __init__(self, path: str, index: ShardIndex, chunk: Chunk, data: bytes, begin: int) -> None:
+    def __init__(self, path: str, index: ShardIndex, chunk: Chunk, data: bytes, data_begin: int) -> None:
         self._path = path
         self._data = data
-        self._begin = begin
+        self._data_begin = data_begin
         # Offsets in the shard of the records, and of the end of the last one.
         self._offsets: list[int] = index.offsets[chunk.first : chunk.stop + 1].tolist()
         self.is_intact = self._has_indexed_lengths() and self._has_valid_checksums(index, chunk)
@@ -87,16 +87,16 @@ class LoadedChunk:
         if self.is_intact:
             data = self._data[begin + HEADER_BYTES : end - FOOTER_BYTES]
         else:
-            data = check_frame(self._data[begin:end], self._path, offset)
+            data = unpack_frame(self._data[begin:end], self._path, offset)
         return Record(data, self._path, offset)
 
     def _locate_frame(self, number: int) -> tuple[int, int]:
         """Return the offsets in the data at which a record, with its header and footer, begins and ends."""
-        return self._offsets[number] - self._begin, self._offsets[number + 1] - self._begin
+        return self._offsets[number] - self._data_begin, self._offsets[number + 1] - self._data_begin
 
     def _has_indexed_lengths(self) -> bool:
         """Return whether the lengths in the records' headers match the offsets in the index; headers and index may be damaged."""
-        begins = np.array(self._offsets, np.int64) - self._begin
+        begins = np.array(self._offsets, np.int64) - self._data_begin
         sizes = np.diff(begins) - FRAME_BYTES
         if (sizes < 0).any():
             return False
@@ -116,7 +116,7 @@ class LoadedChunk:
             run_stop = min(block_stop, chunk.stop)
             if run_first == block_index * index.block_records and run_stop == block_stop:
                 begin, end = index.block_range(block_index)
-                block_data = data[begin - self._begin : end - self._begin]
+                block_data = data[begin - self._data_begin : end - self._data_begin]
                 if google_crc32c.value(block_data) != index.block_crc32c[block_index]:
                     return False
             else:
@@ -179,6 +179,7 @@ def cut_by_bytes(index: ShardIndex, first: int, stop: int, max_bytes: int) -> It
         stop: index of the record after the run's last one.
         max_bytes: bytes of a part, before compression.
     """
+    # A part may end at any multiple of this number of records.
     step = 1 if index.compression is None else index.block_records
     part_first = first
     while part_first < stop:
@@ -186,7 +187,7 @@ def cut_by_bytes(index: ShardIndex, first: int, stop: int, max_bytes: int) -> It
         max_end = np.uint64(int(index.offsets[part_first]) + max_bytes)
         part_stop = int(np.searchsorted(index.offsets, max_end, "right")) - 1
         if part_stop < stop:
-            # Back to the end of a block, but not before the end of the first one.
+            # The part ends at the last end of a block before that, but not before the end of its first block.
             part_stop = max(part_stop // step * step, (part_first // step + 1) * step)
         part_stop = min(part_stop, stop)
         yield part_first, part_stop

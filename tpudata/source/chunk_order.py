@@ -1,8 +1,8 @@
 """Order of a shuffled reading: chunks are permuted over the split, and records within windows of chunks.
 
 The records of an epoch form a line, chunk after chunk in the order of that epoch. Each host takes a part of the line, which its
-worker processes divide into lanes. Windows of neighbouring chunks of a lane are permuted. So a host, and each of its workers,
-reads its own chunks, window after window, and the records of a window in random order.
+worker processes divide into lanes. Within each window of neighbouring chunks of a lane, the records are permuted. So a host,
+and each of its workers, reads its own chunks, window after window, and the records of a window in random order.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class _Part(NamedTuple):
         ends: position in the line after each chunk, int64 [chunks].
         begin: position in the line at which the part begins.
         end: position in the line after the part's last record.
-        first: index in `order` of the first chunk with records of the part.
-        stop: index in `order` after the last chunk with records of the part.
+        first_chunk: index in `order` of the first chunk with records of the part.
+        stop_chunk: index in `order` after the last chunk with records of the part.
         window_count: number of windows that these chunks are divided into.
     """
 
@@ -81,24 +81,24 @@ class _Part(NamedTuple):
     ends: Integers
     begin: int
     end: int
-    first: int
-    stop: int
+    first_chunk: int
+    stop_chunk: int
     window_count: int
 
     def find_window(self, line_position: int) -> int:
         """Return the index of the window that holds a position in the line."""
-        chunk_in_part = int(np.searchsorted(self.ends, line_position, "right")) - self.first
+        chunk_in_part = int(np.searchsorted(self.ends, line_position, "right")) - self.first_chunk
         # The last window that begins at or before this chunk: the inverse of `find_first_chunk`, which rounds down.
-        return ((chunk_in_part + 1) * self.window_count - 1) // (self.stop - self.first)
+        return ((chunk_in_part + 1) * self.window_count - 1) // (self.stop_chunk - self.first_chunk)
 
     def find_first_chunk(self, window: int) -> int:
-        """Return the index in `order` of the first chunk of a window; `stop` for the number after the last window."""
-        return self.first + (self.stop - self.first) * window // self.window_count
+        """Return the index in `order` of the first chunk of a window; `stop_chunk` for the number after the last window."""
+        return self.first_chunk + (self.stop_chunk - self.first_chunk) * window // self.window_count
 
     def clip_chunk_begin(self, chunk_index: int) -> int:
         """Return the position in the line at which the chunk `order[chunk_index]` begins, clipped to the part.
 
-        If `chunk_index` is the part's `stop`, this is the part's end.
+        If `chunk_index` is the part's `stop_chunk`, this is the part's end.
         """
         chunk_begin = int(self.ends[chunk_index - 1]) if chunk_index else 0
         return min(max(chunk_begin, self.begin), self.end)
@@ -111,11 +111,11 @@ class ChunkOrder:
         table: chunks of the split.
         seed: seed of all permutations.
         epochs: number of epochs.
-        host_index: this host.
+        host_index: index of this host, from 0.
         host_count: number of hosts.
         lane_count: number of a host's worker processes that each take their own part.
         turn_length: number of consecutive positions that belong to one lane, before the positions of the next lane.
-        max_window_chunks: most chunks of a window.
+        max_window_chunks: maximum number of chunks in a window.
 
     Attributes:
         epoch_record_count: number of records that the host takes in an epoch.
@@ -144,8 +144,8 @@ class ChunkOrder:
         self._host_begin = record_count * host_index // host_count
         self.epoch_record_count = record_count * (host_index + 1) // host_count - self._host_begin
         # Cached, since neighbouring positions ask for the same epochs and lanes.
-        self._get_line = functools.lru_cache(2)(self._make_line)
-        self._get_part = functools.lru_cache(64)(self._make_part)
+        self._get_line = functools.lru_cache(maxsize=2)(self._make_line)
+        self._get_part = functools.lru_cache(maxsize=64)(self._make_part)
 
     def locate(self, position: int) -> tuple[WindowKey, int]:
         """Return the window of a position, counted from the start of all epochs, and the record's index in the window."""
@@ -163,17 +163,17 @@ class ChunkOrder:
     def make_window(self, key: WindowKey) -> Window:
         """Return the chunks of a window, and its records in a random order."""
         part = self._get_part(key.epoch, key.lane)
-        first, stop = part.find_first_chunk(key.window), part.find_first_chunk(key.window + 1)
+        first_chunk, stop_chunk = part.find_first_chunk(key.window), part.find_first_chunk(key.window + 1)
         # Positions in the line at which the chunks begin, and at which the last one ends.
-        bounds = np.array([part.clip_chunk_begin(chunk_index) for chunk_index in range(first, stop + 1)])
+        bounds = np.array([part.clip_chunk_begin(chunk_index) for chunk_index in range(first_chunk, stop_chunk + 1)])
         chunks = []
-        for chunk_index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist()), first):
+        for chunk_index, (begin, end) in enumerate(itertools.pairwise(bounds.tolist()), first_chunk):
             table_row = int(part.order[chunk_index])
             line_begin = int(part.ends[chunk_index]) - int(self._table.record_counts[table_row])
             # From a position in the line to the index of its record in the shard.
             shift = int(self._table.first_indices[table_row]) - line_begin
             chunks.append(Chunk(int(self._table.shard_indices[table_row]), begin + shift, end + shift))
-        # Every window of an epoch begins at another position, which selects its permutation; stream 0 permutes the chunks.
+        # The windows of an epoch begin at different positions, so the position selects a permutation; stream 0 permutes the chunks.
         count = int(bounds[-1] - bounds[0])
         stream = int(bounds[0]) + 1
         line_positions = bounds[0] + self._draw_permutation(count, key.epoch, stream)
@@ -212,12 +212,12 @@ class ChunkOrder:
         begin = self._host_begin + sum(counts_before)
         end = begin + count
         if begin == end:
-            return _Part(order, ends, begin, end, first=0, stop=0, window_count=0)
+            return _Part(order, ends, begin, end, first_chunk=0, stop_chunk=0, window_count=0)
         # Indices of the chunk that holds the first record, and of the chunk after the one that holds the last record.
-        first = int(np.searchsorted(ends, begin, "right"))
-        stop = int(np.searchsorted(ends, end, "left")) + 1
-        window_count = -(-(stop - first) // self._max_window_chunks)
-        return _Part(order, ends, begin, end, first, stop, window_count)
+        first_chunk = int(np.searchsorted(ends, begin, "right"))
+        stop_chunk = int(np.searchsorted(ends, end, "left")) + 1
+        window_count = -(-(stop_chunk - first_chunk) // self._max_window_chunks)
+        return _Part(order, ends, begin, end, first_chunk, stop_chunk, window_count)
 
     def _make_line(self, epoch: int) -> tuple[Integers, Integers]:
         """Return the line of an epoch: the order of the chunks, and the position after each, as `_Part` describes them."""

@@ -1,4 +1,4 @@
-"""Decoding of a serialized tf.train.Example to numpy arrays, by the features that the manifest describes."""
+"""Decoding of a serialized tf.train.Example to numpy arrays, with the features that the manifest describes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Decoded: TypeAlias = "npt.NDArray[np.generic] | np.generic | bytes | str"
 # Pillow's modes by the number of channels, and Python's types by the kind of a feature.
 _MODE_BY_CHANNEL_COUNT = {1: "L", 3: "RGB", 4: "RGBA"}
 _TYPE_BY_KIND = {"bytes": bytes, "int64": int, "float": float}
-# Features with paths of inputs, whose names of files need not be UTF-8.
+# Features with paths of inputs: names of files need not be UTF-8.
 _PATH_FEATURES = ("image/filename", "key")
 
 
@@ -43,8 +43,8 @@ class ExampleDecoder:
         features: names to decode, short or as in the manifest; None decodes the features that a model is fed, and the label.
 
     Raises:
-        FeatureError: a name is not in the dataset, two features share one without `features`, or a feature has channels or a shape
-            that cannot be decoded.
+        FeatureError: a name is not in the dataset, two features share a short name and `features` is None, or a feature has
+            channels or a shape that cannot be decoded.
     """
 
     def __init__(self, manifest: Manifest, features: Sequence[str] | None = None) -> None:

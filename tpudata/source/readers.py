@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
-# Requests in flight at most; a store that answers 429 gets fewer, see `tpudata.storage.gcs.pace`.
+# Maximum number of requests in flight; a store that answers 429 gets fewer, see `tpudata.storage.gcs.pace`.
 MAX_READERS = 64
 
 

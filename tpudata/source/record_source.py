@@ -45,7 +45,7 @@ class RecordSource:
             serialized record as bytes; a function gives what it returns for these bytes. To be pickled, it must be importable.
         features: with `"numpy"`, the names to decode, as `ExampleDecoder` takes them; None decodes what a model is
             fed and the label.
-        read_ahead: bytes of records that iteration holds in memory at most, unpacked, records in flight included, in
+        read_ahead: maximum bytes of records that iteration holds in memory, unpacked, records in flight included, in
             chunks of up to 8 MiB. None is 256 MiB on an object store, 32 requests in flight, and 8 MiB on a disk.
 
     Raises:
@@ -97,7 +97,7 @@ class RecordSource:
             IndexError: there is no record of this number.
             CorruptionError: the record is damaged; the message names file and offset.
             DatasetError: the shard's index belongs to another shard.
-            FeatureError: the record does not have what the manifest says.
+            FeatureError: the features of the record differ from the manifest's.
             StorageError: the shard or its index cannot be read.
         """
         return self._decode_record(self._records.read_one(self._resolve_number(number)))
@@ -139,7 +139,7 @@ class RecordSource:
                 epoch differ by one at most.
             workers: number of a loader's worker processes. Each then reads its own chunks; otherwise each would read all of them.
             batch_size: with `workers`, the number of neighbouring records that a loader gives to one worker: its batch size.
-            window_bytes: bytes in the files of a window of records that are permuted together.
+            window_bytes: size in the files, in bytes, of a window of records that are permuted together.
 
         Raises:
             UsageError: an argument is of the wrong type or out of range.

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from tpudata.format import ShardIndex
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, count_bytes, cut_by_bytes
 from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
 
 # Indexes that are read ahead, so that chunks do not wait for them: as many shards of a few MB are read at the same time.
 _INDEXES_AHEAD = 32
-# Fewest chunks that share the memory of `read_ahead`.
+# Minimum number of chunks that share the memory of `read_ahead`.
 _MIN_CHUNKS = 4
 
 
@@ -39,7 +40,7 @@ def stream_records(records: ShardRecords, read_ahead: int, first_number: int = 0
 
     Args:
         records: the records of a split.
-        read_ahead: bytes of the chunks in memory at most, chunks in flight included; at least one chunk is read.
+        read_ahead: maximum bytes of the chunks in memory, chunks in flight included; at least one chunk is read.
         first_number: number of the first record.
 
     Raises:
@@ -88,23 +89,27 @@ def _iterate_chunks(
         records: the records of a split.
         readers: threads that read the indexes.
         first_number: number of the first record.
-        max_chunk_bytes: most bytes of a chunk, before compression; a single record, or a block of a compressed shard, may have
-            more.
+        max_chunk_bytes: maximum size of a chunk in bytes, before compression; a single record, or a block of a compressed
+            shard, may have more.
     """
     if first_number == len(records):
         return
-    first_shard_index, start_index = records.locate(first_number)
+    first_shard_index, first_in_shard = records.locate(first_number)
     # Indices in `records.shards` of the shards whose index files have not been requested.
     shard_indices = iter(range(first_shard_index, len(records.shards)))
+
+    def request_index(shard_index: int) -> tuple[int, Future[ShardIndex]]:
+        return shard_index, readers.submit(records.index, shard_index)
+
     # The requested ones, each with the future of its index.
-    index_reads = deque((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, _INDEXES_AHEAD))
+    index_reads = deque(map(request_index, itertools.islice(shard_indices, _INDEXES_AHEAD)))
     while index_reads:
         shard_index, read = index_reads.popleft()
         index = read.result()
         # Read one more index, in place of the one that was taken.
-        index_reads.extend((n, readers.submit(records.index, n)) for n in itertools.islice(shard_indices, 1))
+        index_reads.extend(map(request_index, itertools.islice(shard_indices, 1)))
         for run_first, run_stop in records.runs[shard_index].tolist():
-            for first, stop in cut_by_bytes(index, max(run_first, start_index), run_stop, max_chunk_bytes):
+            for first, stop in cut_by_bytes(index, max(run_first, first_in_shard), run_stop, max_chunk_bytes):
                 yield _SizedChunk(Chunk(shard_index, first, stop), count_bytes(index, first, stop))
-        # Only the first shard is read from its middle.
-        start_index = 0
+        # Only the first shard may be read from a record in its middle.
+        first_in_shard = 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, ShardIndex
 from tpudata.format.shards.indexed_records import read_blocks
-from tpudata.format.tfrecord.framing import check_frame
+from tpudata.format.tfrecord.framing import unpack_frame
 from tpudata.source.byte_cache import ByteCache
 from tpudata.source.chunk import CHUNK_BYTES, Chunk, LoadedChunk, Record, load_chunk
 from tpudata.source.readers import Readers
@@ -23,7 +23,7 @@ from tpudata.storage import is_remote, storage_for
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 _INDEX_CACHE_BYTES = 256 << 20
 _BLOCK_CACHE_BYTES = 64 << 20
-# Largest gap, in bytes, that is read with its neighbours: it costs less time and CPU than a request. A disk reads no gaps.
+# Largest gap, in bytes, that is read with its neighbours: it costs less time and CPU than a request. On a disk, no gap is read.
 _MAX_REMOTE_GAP = 256 << 10
 
 
@@ -121,18 +121,18 @@ class ShardRecords:
         return self._read_span(_Span(shard_index, record_indices=[record_index], result_indices=[0]))[0]
 
     def read(self, numbers: Sequence[int]) -> list[Record]:
-        """Return the records of `numbers`, in their order; each number must be at least 0 and below `len`.
+        """Return the records of `numbers`, in their order; each number must be at least 0, and less than the number of records.
 
         Raises:
             CorruptionError: a record or an index is damaged.
             DatasetError: an index belongs to another shard.
             StorageError: a file cannot be read.
         """
-        records_by_index: dict[int, Record] = {}
+        records_by_result_index: dict[int, Record] = {}
         spans = list(self._group_spans(numbers))
         for span, records in zip(spans, self._read_spans(spans), strict=True):
-            records_by_index.update(zip(span.result_indices, records, strict=True))
-        return [records_by_index[index] for index in range(len(numbers))]
+            records_by_result_index.update(zip(span.result_indices, records, strict=True))
+        return [records_by_result_index[index] for index in range(len(numbers))]
 
     def _read_spans(self, spans: list[_Span]) -> list[list[Record]]:
         """Return the records of each span; on an object store, spans are read concurrently."""
@@ -146,7 +146,7 @@ class ShardRecords:
                 read.cancel()
 
     def _group_spans(self, numbers: Sequence[int]) -> Iterator[_Span]:
-        """Divide records by number into spans: records of one shard that one request reads, in ascending order."""
+        """Divide the records of `numbers` into spans: records of one shard that one request reads, in ascending order."""
         order = np.argsort(np.asarray(numbers, np.int64), kind="stable")
         ascending_numbers = np.asarray(numbers, np.int64)[order]
         # For each record, the index of its shard in `self.shards`.
@@ -201,7 +201,7 @@ class ShardRecords:
         read_frames = self._read_frames if index.compression is None else self._read_compressed_frames
         offsets = index.offsets[span.record_indices].tolist()
         return [
-            Record(check_frame(frame, path, offset), path, offset)
+            Record(unpack_frame(frame, path, offset), path, offset)
             for offset, frame in zip(offsets, read_frames(span, index, path), strict=True)
         ]
 

@@ -21,10 +21,10 @@ from tpudata.source.chunk_order import ChunkOrder, ChunkTable, Window, WindowKey
 from tpudata.source.readers import Readers
 from tpudata.source.shard_records import ShardRecords
 
-# Fewest chunks of a window, which are read at the same time.
+# Chunks are small enough that a window has about this number or more, which are read at the same time.
 _MIN_CHUNKS = 32
-# Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The next late record
-# makes its window be read again, with a warning.
+# Late records, whose windows were dropped before a thread took them, are read one by one up to this number. The window of
+# the next late record is read again; the first time, with a warning.
 _MAX_LATE_RECORDS = 64
 _log = logging.getLogger("tpudata")
 
@@ -71,7 +71,7 @@ class ShuffledRecords:
             )
         self._records = records
         self._decode = decode
-        # Smaller chunks for a small window, which otherwise would hold too few to be mixed and read at the same time.
+        # Chunks are smaller for a small window, which otherwise would hold too few to mix and to read at the same time.
         table = _make_chunk_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
         # Mean size of a chunk.
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.record_counts)
@@ -104,7 +104,7 @@ class ShuffledRecords:
             IndexError: there is no record at this position.
             CorruptionError: the record is damaged; the message names file and offset.
             DatasetError: the shard's index belongs to another shard.
-            FeatureError: the record does not have what the manifest says.
+            FeatureError: the features of the record differ from the manifest's.
             StorageError: the shard or its index cannot be read.
         """
         if not is_integer(position):

@@ -1,6 +1,6 @@
 """Stores that fsspec supports: s3://, abfs://, hdfs:// and others, each through its own package.
 
-fsspec has no checksums, and conditional writes only for some stores. So data are compared with the size that the store states, and
+fsspec has no checksums, and conditional writes only for some stores. So data is compared with the size that the store states, and
 ranges are read twice. If two runs begin in one folder at the same moment, both may claim it, unless the store's package can create
 a file exclusively (s3fs can). The store's package retries failing requests.
 """
@@ -81,7 +81,7 @@ class _FsspecObjects:
             raise StorageError(f"{scheme}://: {error}") from None
         self._fsspec = fsspec
         self._scheme = scheme
-        # The store's package retries failed requests, so only answers without proof are requested again here.
+        # The store's package retries failed requests, so only answers that may be incomplete are requested again here.
         self.retries = Retries(scheme, _choose_policy, lambda error: isinstance(error, UnprovenError))
 
     def translate_errors(self, action: str, path: str) -> AbstractContextManager[None]:
@@ -135,7 +135,7 @@ class _FsspecObjects:
 
         Raises:
             AbsentError: the file does not exist.
-            RangeError: the span begins after the end of the file.
+            RangeError: the span begins at or after the end of the file, and the store rejects it.
         """
         del version  # fsspec has no versions.
         filesystem, store_path = self._locate(path)
@@ -148,7 +148,7 @@ class _FsspecObjects:
         except FileNotFoundError as error:
             raise AbsentError(404, _format_reason(error)) from error
         except Exception as error:
-            # Some stores reject a range that begins after the end of the file.
+            # Some stores reject a range that begins at or after the end of the file.
             if span is None or span[0] < filesystem.info(store_path)["size"]:
                 raise
             raise RangeError(416, _format_reason(error)) from error
@@ -165,7 +165,7 @@ class _FsspecObjects:
     def put(self, path: str, data: bytes, version: int | None) -> None:
         """Write a small file; with `version` None, ConflictError if it exists. Any other `version` replaces what is there."""
         filesystem, store_path = self._locate(path)
-        # With this mode, an existing file is an error: for some stores atomically, for others after a look.
+        # With this mode, an existing file is an error: for some stores atomically, for others after a check.
         options = {"mode": "create"} if version is None else {}
         try:
             filesystem.pipe_file(store_path, data, **options)
@@ -181,8 +181,8 @@ class _FsspecObjects:
         """
         with _translate_errors("written", path):
             filesystem, store_path = self._locate(path)
-            is_taken = not replace and filesystem.exists(store_path)
-        if is_taken:
+            keeps_existing = not replace and filesystem.exists(store_path)
+        if keeps_existing:
             with self._compare_with_existing(path) as comparison:
                 yield comparison
             return
@@ -251,7 +251,7 @@ class _FsspecObjects:
 
     def _locate(self, path: str) -> tuple[Any, str]:
         """Return fsspec's file system for a path, cached in each process, and the path within it."""
-        # No cached listings: other processes write files meanwhile.
+        # Cached listings would lack the files that other processes have written since.
         filesystem, store_path = self._fsspec.url_to_fs(path, use_listings_cache=False)
         return filesystem, str(store_path)
 

@@ -32,14 +32,14 @@ def split_pattern(pattern: str) -> tuple[str, tuple[str, ...]]:
     """
     parts = pattern.split("/")
     # Without wildcards, the last part is split off.
-    first = next((index for index, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
-    folder = "/".join(parts[:first])
+    first_wildcard = next((index for index, part in enumerate(parts) if is_pattern(part)), len(parts) - 1)
+    folder = "/".join(parts[:first_wildcard])
     # Repeated or final slashes make empty parts, which mean nothing.
-    wildcard_parts = tuple(part for part in parts[first:] if part)
+    wildcard_parts = tuple(part for part in parts[first_wildcard:] if part)
     if wildcard_parts[-1:] == (_ANY_FOLDERS,):
         wildcard_parts = (*wildcard_parts, "*")
     # "" is the root of an absolute pattern, and the current folder of a relative one.
-    return folder or ("/" if first > 0 else "."), wildcard_parts
+    return folder or ("/" if first_wildcard > 0 else "."), wildcard_parts
 
 
 def expand(pattern: str) -> Iterator[tuple[Entry, str]]:
@@ -65,8 +65,7 @@ def expand_below(folder: str, parts: tuple[str, ...], *, only_folders: bool = Fa
     Raises:
         StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
     """
-    # A name always matches a part, so nothing can begin at the end of the pattern.
-    positions = _add_skippable(parts, {0}) - {len(parts)}
+    positions = _find_start_positions(parts)
     yield from _walk(folder, "", parts, positions, only_folders=only_folders)
 
 
@@ -78,7 +77,8 @@ def matches(path: str, parts: tuple[str, ...]) -> bool:
         parts: parts of the pattern, see `split_pattern`.
     """
     *folders, name = path.split("/")
-    positions = _add_skippable(parts, {0})
+    # Indices of the parts that the next name may match.
+    positions = _find_start_positions(parts)
     for folder in folders:
         # A folder that matches the whole pattern does not make the files in it match.
         positions = _advance(folder, parts, positions, is_folder=True) - {len(parts)}
@@ -98,8 +98,7 @@ def matching_names(folder: str, parts: tuple[str, ...], accept: Callable[[str], 
     Raises:
         StorageError: a folder cannot be listed, or a match is a pipe, a socket or a device.
     """
-    # A name always matches a part, so nothing can begin at the end of the pattern.
-    positions = _add_skippable(parts, {0}) - {len(parts)}
+    positions = _find_start_positions(parts)
     # A pipe or a device is an error only if it matches.
     for entry in lazy_entries(folder, checked=False):
         next_positions = _advance(entry.name, parts, positions, is_folder=entry.is_folder)
@@ -136,9 +135,15 @@ def _walk(
 
 
 def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folder: bool) -> set[int]:
-    """Return the positions in the pattern that the next part of a path may match, after `name` matched one at `positions`.
+    """Return the positions in the pattern that the next part of a path may match, after `name` has matched one of `positions`.
 
     `len(parts)` among them means that the path up to `name` matches the whole pattern.
+
+    Args:
+        name: name of the current part of the path.
+        parts: parts of the pattern.
+        positions: indices of the parts that `name` may match.
+        is_folder: whether the path up to `name` is a folder.
     """
     next_positions = {
         position + 1 for position in positions if parts[position] != _ANY_FOLDERS and _matches(name, parts[position])
@@ -147,6 +152,11 @@ def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folde
     if is_folder and not name.startswith("."):
         next_positions |= {position for position in positions if parts[position] == _ANY_FOLDERS}
     return _add_skippable(parts, next_positions)
+
+
+def _find_start_positions(parts: tuple[str, ...]) -> set[int]:
+    """Return the indices of the parts of a pattern that the first name of a path may match."""
+    return _add_skippable(parts, {0}) - {len(parts)}
 
 
 def _add_skippable(parts: tuple[str, ...], positions: set[int]) -> set[int]:

@@ -62,8 +62,8 @@ class Storage(Protocol):
             folder: folder to list.
             start: first name of the range; the names of folders end in `/`.
             stop: first name after the range; None for all names from `start` on.
-            limit: number of entries at most, the first in order.
-            deep: list all files below the folder instead, and no folders; `start` and `stop` are paths below it.
+            limit: maximum number of entries, the first in order; None for all.
+            deep: whether to list all files below the folder instead, and no folders; `start` and `stop` are paths below it.
 
         Returns:
             Entries in the order of their names, with a `/` after the names of folders; with `deep`, in the order of their
@@ -80,7 +80,7 @@ class Storage(Protocol):
 
         Args:
             folder: folder whose names are cut.
-            deep: cut the paths of all files below the folder instead.
+            deep: whether to cut the paths of all files below the folder instead.
 
         Returns:
             Names in ascending order, without `""`; empty if the folder is small.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tpudata.storage.interface import Entry
 from tpudata.storage.select import storage_for
 
-# Enough for callers that look at the first entries alone, to recognise the form of an input.
+# Enough for callers that look only at the first entries, to recognise the form of an input.
 _FIRST_ENTRIES = 1 << 14
 
 
@@ -18,7 +18,7 @@ class Range(NamedTuple):
 
     Attributes:
         folder: folder that is listed.
-        start: first name in it, or first path below it if the store lists trees.
+        start: first name of the range, or first path if the store lists trees; empty for the start of the folder.
         stop: first name or path after the range; None for all from `start` on.
     """
 

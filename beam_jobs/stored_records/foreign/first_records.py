@@ -16,7 +16,7 @@ from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
 from tpudata.format.tfrecord.frame_scan import is_header
-from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, check_frame
+from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, unpack_frame
 from tpudata.storage import storage_for
 
 # Records of a file that are decoded.
@@ -138,7 +138,7 @@ def _read_intact_records(path: str, errors: list[CorruptionError]) -> Iterator[t
             return
         frame = storage.read_range(path, offset, length + FRAME_BYTES)
         try:
-            yield offset, check_frame(frame, path, offset)
+            yield offset, unpack_frame(frame, path, offset)
         except CorruptionError as error:
             errors.append(error)
         offset += length + FRAME_BYTES

@@ -235,7 +235,7 @@ def test_a_run_elsewhere_counts_as_dead_once_its_claim_stands_still(
     output = str(tmp_path) if folder == "local" else folder
     there, here = elsewhere(PROCESS), Claim.new(PROCESS)
     with (
-        hold.hold_claim(output, there, beat=0.02),
+        hold.hold_claim(output, there, beat_seconds=0.02),
         pytest.raises(OutputError, match=r"at work there \(host elsewhere, process \d+"),
     ):
         take_claim(output, here, dead_after=0.3)
@@ -337,9 +337,9 @@ def test_readers_ignore_a_dead_claim_and_resume_and_append_remove_it(
 
 def test_keeps_the_claim_of_a_job_that_may_go_on(tmp_path: Path) -> None:
     output = str(tmp_path)
-    for goes_on, stays in ((lambda: True, True), (lambda: False, False)):
+    for job_continues, stays in ((lambda: True, True), (lambda: False, False)):
         own = Claim.new(JOB)
-        with pytest.raises(OutputError), hold.hold_claim(output, own, goes_on=goes_on):
+        with pytest.raises(OutputError), hold.hold_claim(output, own, job_continues=job_continues):
             raise OutputError("the connection or the job failed")
         assert has_claim(output, own) == stays
         hold.drop_claim(output, own)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpudata.errors import CorruptionError, StorageError
 from tpudata.format import RecordWriter, read_records
-from tpudata.format.tfrecord.framing import check_frame, pack_checksum, pack_frame, pack_header
+from tpudata.format.tfrecord.framing import pack_checksum, pack_frame, pack_header, unpack_frame
 
 RECORDS = [b"", b"a", b"hello" * 10, bytes(range(256)), b"\x00" * 20_000]
 
@@ -73,12 +73,12 @@ def test_detects_every_flipped_bit_at_its_record(tmp_path: Path) -> None:
 def test_a_frame_gives_its_record_and_every_flipped_bit_is_detected() -> None:
     for record in (b"", b"abc", bytes(300)):
         frame = pack_frame(record)
-        assert check_frame(frame, "file", 7) == record
+        assert unpack_frame(frame, "file", 7) == record
         for bit in range(8 * len(frame)):
             damaged = bytearray(frame)
             damaged[bit // 8] ^= 1 << bit % 8
             with pytest.raises(CorruptionError) as caught:
-                check_frame(bytes(damaged), "file", 7)
+                unpack_frame(bytes(damaged), "file", 7)
             assert (caught.value.path, caught.value.offset) == ("file", 7)
             assert ("length" if bit < 96 else "checksum of a record") in caught.value.reason
 

@@ -415,10 +415,10 @@ def test_finds_a_record_larger_than_an_example_may_be(tmp_path: Path, compressio
     assert places(tmp_path) == []
     # 2 GiB are not written for a test: the limit comes down to the record.
     size = len(records[0])
-    (defect,) = ShardCheck(str(tmp_path), manifest, None, max_bytes=size).find_defects(shard)
+    (defect,) = ShardCheck(str(tmp_path), manifest, None, max_record_bytes=size).find_defects(shard)
     assert (defect.path, defect.offset) == (str(tmp_path / "train-00000-of-00001.tfrecord"), size + 16)
     assert f"the record is too large (got {size + 2} bytes, expected at most {size} in a" in defect.reason
-    assert not list(ShardCheck(str(tmp_path), manifest, None, max_bytes=size + 2).find_defects(shard))
+    assert not list(ShardCheck(str(tmp_path), manifest, None, max_record_bytes=size + 2).find_defects(shard))
 
 
 def test_finds_a_labels_file_that_the_manifest_lacks(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         - `step`: null without a step time; otherwise `milliseconds`, `records_per_second` that it takes, `is_input_bound`,
           `waiting` (share of the time that the device waits), `cores` that would be enough, null if cores are not the limit, and
           `storage`, its load on an object store (`StorageRates.predict_load`) or null.
-        - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step by its `compiler`, the comparison with
+        - `tpu`: null without a TPU; otherwise its `name`, `hosts`, `least_seconds` of a step, its `compiler`, the comparison with
           what a host feeds (`FeedingRate.compare`), and `storage`, its load on an object store (`StorageRates.predict_load`) or
           null.
 
@@ -83,7 +83,7 @@ def measure(dataset: Dataset, flags: argparse.Namespace) -> dict[str, Any]:
         from tpudata.input.options.tokens import Tokens
         from tpudata.input.stage_costs import Stages, count_usable_cores
 
-    # Before any measurement: the compilation checks the model, and `_make_input_fns` the flags.
+    # These come before any measurement: the compilation checks the model, and `_make_input_fns` the flags.
     cost = None if flags.tpu is None else compile_step(flags)
     input_fns = _make_input_fns(dataset, flags)
     split = dataset.manifest.split(flags.split)
@@ -140,6 +140,7 @@ def _make_input_fns(dataset: Dataset, flags: argparse.Namespace) -> dict[str, In
         crop = TrainCrop(flags.crop) if flags.training else CentreCrop(flags.crop)
 
     def make_stage_fn(dtype: str, augment: RandAugment | None) -> InputFn:
+        """Return an input_fn with the options of the command, and with this dtype and augmentation of images."""
         return make_input_fn(
             dataset.path,
             flags.split,

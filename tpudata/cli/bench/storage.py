@@ -54,7 +54,7 @@ class StorageRates:
         """Predict the load that a rate of records puts on the store and on this machine.
 
         Returns:
-            A JSON object: `bytes_per_second`; the number of `streams` that read these bytes if each is as fast as one alone; the
+            A JSON object: `bytes_per_second`; the number of `streams` that read these bytes if each is as fast as a single one; the
             `memory_bytes` of the streams; and the number of `cores` that are busy with reading.
         """
         rate = records_per_second * self.record_bytes

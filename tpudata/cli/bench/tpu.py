@@ -1,4 +1,4 @@
-"""The compiler's bound of a model's step, for `tpudata bench --tpu`."""
+"""The compiler's lower bound on the time of a model's step, for `tpudata bench --tpu`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from tpudata.storage.local.local_storage import TEMPORARY_PREFIX
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _TEST_CONTENT = b"tpudata doctor"
-# Number of records of a split whose labels are checked, spread evenly.
+# Maximum number of records of a split whose labels are checked, spread evenly.
 _MAX_CHECKED_RECORDS = 2000
 # Number of records that are read at a time.
 _BATCH_SIZE = 64
@@ -56,7 +56,7 @@ def check_model_dir(folder: str) -> DoctorLine:
         return _write_and_read(folder)
     finally:
         for path in new_folders:
-            # A folder stays if another program has written into it meanwhile.
+            # A folder stays if another program has written into it in the meantime.
             with contextlib.suppress(OSError):
                 path.rmdir()
 

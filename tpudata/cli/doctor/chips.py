@@ -13,7 +13,7 @@ from typing import Any
 from tpudata.console.tables import count_text
 from tpudata.errors import TpudataError
 
-# Rows of the square matrices, approximate seconds of a measurement, and the largest number of multiplications in it.
+# Rows of the square matrices, approximate seconds of a measurement, and the maximum number of multiplications in it.
 _ROW_COUNT = 4096
 _SECONDS = 0.5
 _MAX_PRODUCTS = 10_000

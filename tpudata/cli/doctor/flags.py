@@ -40,7 +40,7 @@ def parse_flags(argv: Sequence[str]) -> argparse.Namespace:
     # The module of a user's model is found by the rehearsal, which puts the working directory on Python's path.
     if flags.model is not None and ":" not in flags.model:
         check_model_name(flags.model)
-    # The values are only checked, by the rules of the commands that they are passed on to as strings.
+    # The values are only checked here, with the parsers of the commands that they are passed on to as strings.
     parsers: dict[str, Callable[[str], object]] = {
         "batch-size": positive_int,
         "crop": positive_int,

@@ -2,8 +2,8 @@
 
     python -m tpudata.cli.doctor.probe LIFELINE KIND [WORD ...]
 
-ends with the process that holds the writing end of a pipe; LIFELINE is the descriptor of the pipe's reading end. It prints one line
-of JSON:
+This process ends with the process that holds the writing end of a pipe; LIFELINE is the descriptor of the pipe's reading end.
+It prints one line of JSON:
 {"found": "text"}; {"warning": "text"} if a run may be slow; {"none": "text"} if there is no TPU; {"problem": "text"} if something
 is missing or would end a run.
 """
@@ -29,7 +29,7 @@ from tpudata.error_text.lines import first_line
 from tpudata.errors import TpudataError
 from tpudata.format import open_dataset
 
-# Rows of the square matrices by device, approximate seconds of a measurement, and the largest number of multiplications in it.
+# Rows of the square matrices by device, approximate seconds of a measurement, and the maximum number of multiplications in it.
 _ROW_COUNTS = {"CPU": 1024, "GPU": 4096}
 _SECONDS = 0.5
 _MAX_PRODUCTS = 10_000

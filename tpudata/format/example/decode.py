@@ -57,7 +57,7 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
     """
     features: dict[str, Value] = {}
     try:
-        # A view copies an image once, at the leaf, instead of at each level.
+        # Slices of a view are not copies, so an image is copied once, as a value, and not at each level.
         view = memoryview(data)
         for number, wire, begin, end in iterate_fields(view):
             if wire != LENGTH:

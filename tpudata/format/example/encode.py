@@ -60,7 +60,7 @@ def encode_example_parts(features: Mapping[str, Any]) -> list[bytes]:
         FeatureError: a name or a value is one that `encode_example` does not take.
     """
     parts: list[bytes] = []
-    # Not yet in `parts`: small pieces that become one part.
+    # Small pieces that are not yet in `parts`; they become one part.
     small_pieces: list[bytes] = []
     total_bytes = 0
     for name in _sort_names(tuple(features)):
@@ -262,7 +262,7 @@ def _convert_to_float32(name: str, values: list[float]) -> npt.NDArray[np.float3
 
 
 def _list_elements(name: str, value: Any) -> list[Any]:
-    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types stay for the caller.
+    """Return a value or a sequence of values as a list of bytes, ints and floats; elements of other types are returned unchanged.
 
     Raises:
         FeatureError: the value has an unsupported type or dtype, masked values, or text that UTF-8 cannot encode.
@@ -302,7 +302,7 @@ def _convert_element(name: str, element: Any) -> Any:
     if isinstance(element, str):
         return element.encode()
     if isinstance(element, (bytes, bytearray, memoryview)):
-        # Not item(), which drops trailing zero bytes of numpy.bytes_.
+        # `item()` would drop trailing zero bytes of numpy.bytes_.
         return plain_bytes(name, element)
     if isinstance(element, (bool, np.generic)):
         return int(element) if isinstance(element, (bool, np.bool_, np.integer)) else element.item()

@@ -89,6 +89,7 @@ def _read_map_entry(example: memoryview, entry_begin: int, entry_end: int) -> tu
     if len(values) != 1:
         return None
     ((number, wire, begin, end),) = values
+    # An unknown list has no allowed wire types.
     kind, wires = _KINDS.get(list_number, ("", ()))
     if number != LIST_VALUE or wire not in wires:
         return None

@@ -30,26 +30,28 @@ _START_GROUP, _END_GROUP = 3, 4
 _MAX_FIELD_NUMBER = 2**29 - 1
 
 
-def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+def iterate_fields(
+    data: memoryview, message_begin: int = 0, message_end: int | None = None
+) -> Iterator[tuple[int, int, int, int]]:
     """Yield (field number, wire type, begin, end) of each field of a message.
 
-    `begin` and `end` are the offsets in `data` of the field's content: the bytes of a varint or a number, or the bytes that follow
-    the length.
+    `begin` and `end` are the offsets in `data` of the field's content: the bytes of a varint or a fixed-size number, or the
+    bytes that follow the length.
 
     Args:
         data: bytes with the message.
-        begin: offset of the message.
-        end: offset of the byte after it; None for the end of the data.
+        message_begin: offset of the message.
+        message_end: offset of the byte after it; None for the end of the data.
 
     Raises:
         ValueError: the bytes are not a message, or have a group, which no Example has, or a tag that is longer than needed, which
             TensorFlow's parser takes for an unknown field.
-        IndexError: the data end inside a tag, a size or a varint.
+        IndexError: the data ends inside a tag, a size or a varint.
     """
-    position = begin
-    if end is None:
-        end = len(data)
-    while position < end:
+    position = message_begin
+    if message_end is None:
+        message_end = len(data)
+    while position < message_end:
         # Tags and sizes of one byte, the most frequent ones, are read without a call.
         tag = data[position]
         position += 1
@@ -74,8 +76,8 @@ def iterate_fields(data: memoryview, begin: int = 0, end: int | None = None) -> 
             raise ValueError("a group, which no Example has")
         else:
             raise ValueError(f"wire type {wire}")
-        if size > end - position:
-            raise ValueError(f"a field of {size} bytes in {end - position}")
+        if size > message_end - position:
+            raise ValueError(f"a field of {size} bytes in {message_end - position}")
         content_begin = position
         position += size
         yield number, wire, content_begin, position
@@ -86,7 +88,7 @@ def read_varint(data: memoryview, position: int) -> tuple[int, int]:
 
     Raises:
         ValueError: the varint has more than 10 bytes.
-        IndexError: the data end inside it.
+        IndexError: the data ends inside it.
     """
     value = shift = 0
     while True:

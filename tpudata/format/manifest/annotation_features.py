@@ -16,6 +16,7 @@ import numpy as np
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.features import Feature
 
+# Edges ymin, xmin, ymax and xmax, as fractions of the picture's sides.
 Box: TypeAlias = tuple[float, float, float, float]
 
 # Prefix of the tables that conversions write.
@@ -85,7 +86,7 @@ class ObjectTable:
 
         Args:
             example: the record.
-            dataset_names: class names of the dataset; not used if the objects are known to have another number of classes.
+            dataset_names: class names of the dataset; not used if the objects' labels have a different number of classes.
         """
         if self.class_text is not None and (stored_names := example.get(self.class_text.name)):
             return [name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in stored_names]
@@ -188,7 +189,7 @@ def _is_column(feature: Feature, prefix: str, *, is_picture_prefix: bool) -> boo
         return True
     if not prefix or is_picture_prefix or not feature.name.startswith(f"{prefix}/"):
         return False
-    # In TensorFlow's object detection, one list has the points of all objects, several for each of them.
+    # In TensorFlow's object detection, a flat list has the keypoints of all objects, several for each, so it is no column.
     return f"/{_POINT}/" not in feature.name or feature.shape != (None,)
 
 

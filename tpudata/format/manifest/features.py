@@ -40,7 +40,7 @@ class Feature:
             a list of any length. The number of dimensions is fixed. An image is (height, width, channels), and every record is
             decoded to these channels. A label map is (height, width, 1).
         encoding: encoding of the stored bytes: `None` (the list is the values), `"image"` (an encoded JPEG, PNG, ...),
-            `"label_map"` (a grey PNG of 8 or 16 bits, as `dtype` says, whose values are the class of each pixel, which
+            `"label_map"` (a grey PNG of 8 or 16 bits, as in `dtype`, whose values are the class of each pixel, which
             readers keep unchanged), `"raw"` (little-endian values of `dtype` in C order) or `"utf8"` text.
         num_classes: number of classes of a class label; labels count from `label_offset`. None without classes, and for label maps.
         label_offset: label of the first class (1 for readers that keep 0 for "background").
@@ -96,13 +96,13 @@ class Feature:
                 f"Feature {self.name!r}: too many dimensions (got {len(self.shape)}, expected at most {_MAX_DIMENSIONS})."
                 " Flatten it."
             )
-        limit = _MAX_IMAGE_VALUES if self.is_image_file else MAX_EXAMPLE_BYTES
+        max_values = _MAX_IMAGE_VALUES if self.is_image_file else MAX_EXAMPLE_BYTES
         # The number of values in a record, with sizes that vary and sizes of 0 counted as 1.
         value_count = math.prod(size for size in self.shape if size)
-        if value_count > limit:
+        if value_count > max_values:
             raise FeatureError(
                 f"Feature {self.name!r}: shape {format_value(self.shape)} has {format_value(value_count)} values (expected at most"
-                f" {limit}). Store less in a record."
+                f" {max_values}). Store less in a record."
             )
         if self.label_offset < 0 or not 0 <= self.label_offset + (self.num_classes or 0) <= INT64_MAX:
             raise FeatureError(
@@ -166,7 +166,7 @@ def _normalize_shape(name: str, shape: Any) -> tuple[int | None, ...]:
     """Return a shape as a tuple of Python's integers and None; FeatureError, with the feature's name, for other values."""
     try:
         if isinstance(shape, str | bytes) or any(isinstance(size, bool) for size in shape):
-            # Without this line, True would be the size 1, each of the bytes a size, and an empty string the shape of a scalar.
+            # Without this check, True would be the size 1, each of the bytes a size, and an empty string the shape of a scalar.
             raise TypeError
         return tuple(None if size is None else operator.index(size) for size in shape)
     except TypeError:

@@ -84,8 +84,8 @@ def check_manifest_json(value: Any) -> None:
         value: the object that `parse_json` returned.
 
     Raises:
-        ValueError: a key is missing, a key of a split, shard, feature or source is unknown, or a value has another type or range;
-            the message names the field, such as `splits.train.shards[0].records`.
+        ValueError: a key is missing, a key of a split, shard, feature or source is unknown, or a value is of the wrong type or
+            out of range; the message names the field, such as `splits.train.shards[0].records`.
     """
     _MANIFEST.check("", value)
     # Options may hold whatever `Anything` allows; only the options that readers use have a fixed type.

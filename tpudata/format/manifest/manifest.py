@@ -13,7 +13,7 @@
     labels_crc32c    CRC-32C of labels.txt, or null
     rejected         {reason: count}
     rejects          names of the files in rejects/ for rejected inputs that belong to no shard
-    converted        {reason: count} of inputs that are stored in another encoding than their own
+    converted        {reason: count} of inputs that were re-encoded
     appends          int, number of appends
     counts           {what: count} of a conversion of text: documents, tokens, padding, dropped and unknown tokens, duplicates;
                      of `tpudata reshard`: quarantined records that were omitted, inputs that were rejected_before
@@ -106,7 +106,7 @@ class Manifest:
                     f"Split {name!r}: invalid name (expected letters, digits and _.-, the first no dot or dash). {RESTORE}"
                 )
         shards = list_shards(self)
-        # Shards whose names differ in their ending alone would share an index.
+        # Shards whose names differ only in their ending would share an index.
         if len({shard_stem(shard.name) for shard in shards}) != len(shards):
             raise DatasetError(f"The manifest names a shard twice. {RESTORE}")
         if sum(shard.records for shard in shards) > INT64_MAX or sum(shard.bytes for shard in shards) > INT64_MAX:
@@ -205,7 +205,7 @@ class Manifest:
         """
         try:
             value = parse_json(data)
-            # Checked first: the keys and types below are of this version.
+            # The version is checked first, since the keys and types below are those of this version.
             if isinstance(value, dict) and isinstance(value.get("format_version"), int):
                 _check_version(value["format_version"])
             check_manifest_json(value)

@@ -54,7 +54,7 @@ def fed_features(manifest: Manifest, label: Feature | None) -> list[Feature]:
         return usual_features + loss_weights
     if usual_features or layout not in ("text", "tokens"):
         return usual_features
-    # The features of pairs, chats and fields of rows have other names than in FED_BY_LAYOUT.
+    # The names of the features of pairs, chats and fields of rows are not in FED_BY_LAYOUT.
     names = _list_text_names(manifest)
     if layout == "text":
         return [feature for feature in candidates if feature.name in names]
@@ -95,7 +95,7 @@ def is_sequence(feature: Feature) -> bool:
 
 
 def short_name(feature: Feature) -> str:
-    """Return a feature's name without `/encoded` (image files) or `_raw` (raw values): `image` for `image/encoded`, `image_raw`."""
+    """Return a feature's name without `/encoded` (image files) or `_raw` (raw values), such as `image` for `image/encoded`."""
     suffix = {"image": "/encoded", "label_map": "/encoded", "raw": "_raw"}.get(feature.encoding or "", "")
-    # A name that consists of the suffix alone stays.
+    # A name that consists only of the suffix stays.
     return feature.name.removesuffix(suffix) or feature.name

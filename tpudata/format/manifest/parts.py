@@ -48,7 +48,7 @@ class Split:
     Attributes:
         shards: shards in order.
         decoded_bytes: size of all decoded records (images as uint8), each image in its own size and channels. A reader, which
-            brings all to one shape, may need more.
+            brings all images to one shape, may need more.
     """
 
     shards: tuple[Shard, ...]

@@ -43,7 +43,8 @@ from tpudata.format.tfrecord.gzip_blocks import GZIP, MAX_RATIO
 from tpudata.format.tfrecord.record_writer import WrittenRecords
 
 MAGIC = b"TPUDIDX2"
-_ANY_MAGIC = b"TPUDIDX"
+# Common to the indexes of all layouts.
+_MAGIC_PREFIX = b"TPUDIDX"
 _RESTORE = "Restore the file, or convert the dataset again."
 _COMPRESSION_BY_CODE: dict[int, str | None] = {0: None, 2: GZIP}
 # Readers take and check one block at a time: it is large enough that the checksum's cost per record vanishes, and small enough that
@@ -68,7 +69,7 @@ class ShardIndex:
         shard_crc32c: CRC-32C of the shard's file.
         block_offsets: uint64 [blocks + 1]: byte offset in a compressed file at which each block begins, and the end of the last
             one; None if the shard is not compressed.
-        summary: summary of the shard's records by the job that wrote them, a JSON object.
+        summary: what the job that wrote the records noted about them, a JSON object.
     """
 
     offsets: npt.NDArray[np.uint64]
@@ -94,17 +95,17 @@ class ShardIndex:
         """None, or `"gzip"`."""
         return None if self.block_offsets is None else GZIP
 
-    def block_range(self, block: int) -> tuple[int, int]:
+    def block_range(self, block_index: int) -> tuple[int, int]:
         """Return the byte offsets at which a block begins and ends, before compression; blocks count from 0."""
-        first = block * self.block_records
+        first = block_index * self.block_records
         stop = min(first + self.block_records, self.records)
         return int(self.offsets[first]), int(self.offsets[stop])
 
-    def file_range(self, block: int) -> tuple[int, int]:
+    def file_range(self, block_index: int) -> tuple[int, int]:
         """Return the byte offsets in the shard's file at which a block begins and ends; with gzip, `unpack_blocks` unpacks it."""
         if self.block_offsets is None:
-            return self.block_range(block)
-        return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
+            return self.block_range(block_index)
+        return int(self.block_offsets[block_index]), int(self.block_offsets[block_index + 1])
 
     @classmethod
     def from_written(cls, written: WrittenRecords, summary: Mapping[str, Any]) -> ShardIndex:
@@ -151,7 +152,7 @@ class ShardIndex:
             CorruptionError: the bytes are not a whole index, or an index of another layout, no shard can have these offsets, or the
                 summary is not a JSON object.
         """
-        if data.startswith(_ANY_MAGIC) and not data.startswith(MAGIC):
+        if data.startswith(_MAGIC_PREFIX) and not data.startswith(MAGIC):
             raise CorruptionError(
                 path,
                 0,
@@ -159,8 +160,8 @@ class ShardIndex:
             )
         if len(data) < _HEAD.size + CHECKSUM_BYTES or not data.startswith(MAGIC):
             raise CorruptionError(path, 0, f"not an index (expected {MAGIC!r} at its start)")
-        body, is_whole = split_checksum(data)
-        if not is_whole:
+        body, is_intact = split_checksum(data)
+        if not is_intact:
             raise CorruptionError(path, 0, "the checksum of the index does not match")
         _, record_count, shard_bytes, shard_crc32c, block_records, summary_bytes, compression = _HEAD.unpack_from(body)
         if not record_count or not block_records or compression not in _COMPRESSION_BY_CODE:
@@ -179,17 +180,17 @@ class ShardIndex:
             raise CorruptionError(
                 path, len(body), f"the index has the wrong length (expected {expected_bytes} bytes before its checksum)"
             )
-        offsets = np.frombuffer(body, "<u8", record_count + 1, _HEAD.size)
-        block_crc32c = np.frombuffer(body, "<u4", block_count, _HEAD.size + offsets.nbytes)
+        offsets = np.frombuffer(body, "<u8", count=record_count + 1, offset=_HEAD.size)
+        block_crc32c = np.frombuffer(body, "<u4", count=block_count, offset=_HEAD.size + offsets.nbytes)
         position = _HEAD.size + offsets.nbytes + block_crc32c.nbytes
-        block_offsets = np.frombuffer(body, "<u8", block_count + 1, position) if is_compressed else None
+        block_offsets = np.frombuffer(body, "<u8", count=block_count + 1, offset=position) if is_compressed else None
         try:
             _check_offsets(offsets, block_offsets, block_records, shard_bytes)
         except ValueError as error:
             raise CorruptionError(path, 0, f"not the index of a shard: {error}. {_RESTORE}") from None
         try:
             summary = parse_json(body[len(body) - summary_bytes :])
-            # An object, nested no deeper than `Anything` allows. Messages call it "it".
+            # It must be an object, nested no deeper than `Anything` allows; messages call it "it".
             Plain((dict,)).check("it", summary)
             Anything().check("it", summary)
         except ValueError as error:

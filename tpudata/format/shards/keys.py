@@ -80,15 +80,15 @@ class ShardKeys:
         """
         if len(data) < _HEAD.size + CHECKSUM_BYTES or data[: len(MAGIC)] != MAGIC:
             raise CorruptionError(path, 0, f"not the keys of a shard (expected {MAGIC!r} at its start)")
-        body, is_whole = split_checksum(data)
-        if not is_whole:
+        body, is_intact = split_checksum(data)
+        if not is_intact:
             raise CorruptionError(path, 0, "the checksum of the keys does not match")
         _, count, shard_crc32c = _HEAD.unpack_from(body)
         if len(body) != _HEAD.size + ENTRY_BYTES * count:
             raise CorruptionError(
                 path, len(body), f"wrong length (expected {count_text(count, 'entry', 'entries')} before its checksum)"
             )
-        entries = np.frombuffer(body, ENTRY, count, _HEAD.size)
+        entries = np.frombuffer(body, ENTRY, count=count, offset=_HEAD.size)
         if not _are_valid(entries):
             raise CorruptionError(
                 path, _HEAD.size, "the entries are not as they were written: ascending, each 0 or 1 at its end"

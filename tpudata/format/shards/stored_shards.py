@@ -12,7 +12,7 @@ def find_changed_shard_error(dataset: Dataset, split: str) -> DatasetError | Non
     """Return the error for the first shard that is missing or differs from the manifest; None if every shard matches it.
 
     Sizes are compared, and checksums if the store lists them: a file of another conversion may have the same size. A shard in
-    quarantine must have the size that it had when its damage was found.
+    quarantine must have the size that it had when its damage was found, 0 if it was missing.
 
     Raises:
         DatasetError: the split does not exist.

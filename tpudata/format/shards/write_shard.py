@@ -35,7 +35,8 @@ def write_shard(
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
         dali_index: whether to also write the index for DALI, which reads no compressed shards.
-        replace: whether a shard of other bytes may be there already; see `Storage.create`.
+        replace: whether to replace an existing shard of other bytes, which otherwise is an error on an object store; see
+            `Storage.create`.
 
     Raises:
         DatasetError, UsageError, StorageError: see `write_shard_files`.
@@ -69,7 +70,8 @@ def write_shard_files(
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
         dali_index: whether to also write the index for DALI, which reads no compressed shards.
-        replace: whether a shard of other bytes may be there already; see `Storage.create`.
+        replace: whether to replace an existing shard of other bytes, which otherwise is an error on an object store; see
+            `Storage.create`.
 
     Returns:
         The shard, and its two files, shard and index, which must still be as written when the manifest is written.

@@ -16,8 +16,9 @@ _MASK = 0xFFFFFFFF
 _POLYNOMIAL = 0x82F63B78
 _X0 = 1 << 31
 _X8 = 1 << (31 - 8)
-# Bits of a size that are handled at a time, a digit: fewer take more steps, more take larger tables. And the values of a digit.
+# A size is handled in digits of this number of bits: fewer bits take more steps, more bits take larger tables.
 _DIGIT_BITS = 4
+# Number of values that a digit may have.
 _DIGIT_VALUES = 1 << _DIGIT_BITS
 
 
@@ -71,11 +72,11 @@ def move_crc32c(crcs: npt.NDArray[np.uint32], sizes: npt.NDArray[np.int64]) -> n
     """
     moved_crcs = crcs
     bit_count = int(sizes.max(initial=0)).bit_length()
-    for digit in range(-(-bit_count // _DIGIT_BITS)):
-        # The base-16 digit of each size selects one of 16 multiplications, each with 4 tables of 256 entries.
-        digit_values = (sizes >> (_DIGIT_BITS * digit)) & (_DIGIT_VALUES - 1)
+    for digit_index in range(-(-bit_count // _DIGIT_BITS)):
+        # The digit of each size, in base 16, selects one of 16 multiplications, each with 4 tables of 256 entries.
+        digit_values = (sizes >> (_DIGIT_BITS * digit_index)) & (_DIGIT_VALUES - 1)
         table_offsets = digit_values * (4 * 256)
-        tables = _make_digit_tables(digit)
+        tables = _make_digit_tables(digit_index)
         moved_crcs = np.bitwise_xor.reduce(
             [tables[table_offsets + 256 * index + ((moved_crcs >> (8 * index)) & 0xFF)] for index in range(4)]
         )
@@ -102,13 +103,13 @@ def extend_crc32c(crcs: npt.NDArray[np.uint32], data: npt.NDArray[np.uint8]) -> 
 
 
 @functools.cache
-def _make_digit_tables(digit: int) -> npt.NDArray[np.uint32]:
-    """Return the tables that multiply by x^(8 * d * 16^digit) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
+def _make_digit_tables(digit_index: int) -> npt.NDArray[np.uint32]:
+    """Return the tables that multiply by x^(8 * d * 16^digit_index) for each d below 16, concatenated: uint32 [16 * 4 * 256]."""
     factor = _X0
     tables = []
     for _ in range(_DIGIT_VALUES):
         tables.append(_make_tables(factor))
-        factor = _multiply(_POWERS[_DIGIT_BITS * digit], factor)
+        factor = _multiply(_POWERS[_DIGIT_BITS * digit_index], factor)
     return np.concatenate(tables, axis=None)
 
 

@@ -25,7 +25,7 @@ READ_BYTES = 4 << 20
 # MB.
 _LARGE_BYTES = 16 << 10
 _LARGE_REMOTE_BYTES = 4 << 20
-# Fewest records in the rest of a piece that numpy compares together: below, a loop takes no longer.
+# Minimum number of records in the rest of a piece for which numpy compares headers: for fewer, a loop takes no longer.
 _MIN_RUN = 8
 
 
@@ -52,10 +52,10 @@ def frame_offsets(file: Entry, *, read_bytes: int = READ_BYTES, large_bytes: int
     Args:
         file: the TFRecord file, as it was listed.
         read_bytes: bytes of a read.
-        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
+        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None for the default of the storage.
 
     Raises:
-        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or the file is compressed.
     """
     offsets = array("q")
     offsets.append(scan_frames(file, offsets, read_bytes=read_bytes, large_bytes=large_bytes))
@@ -69,13 +69,13 @@ def scan_frames(
 
     Args:
         file: the TFRecord file, as it was listed.
-        offsets: an empty array, which is extended with the offsets.
+        offsets: an empty array, to which the offsets are appended.
         read_bytes: bytes of a read.
-        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None chooses by the storage.
+        large_bytes: smallest mean size of records, in bytes, with which only headers are read; None for the default of the storage.
 
     Raises:
-        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed; `offsets`
-            then has the records before the damage, which begins at the error's `offset`.
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or the file is compressed;
+            `offsets` then has the records before the damage, which begins at the error's `offset`.
     """
     offset = 0
     storage = storage_for(file.path)
@@ -101,10 +101,10 @@ def _walk_headers(data: bytes, piece_offset: int, file: Entry, offsets: array[in
         data: the piece.
         piece_offset: offset of the piece in the file.
         file: the whole file, as it was listed.
-        offsets: is extended with the offsets in the file.
+        offsets: array to which the offsets in the file are appended.
 
     Raises:
-        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or it is compressed.
+        CorruptionError: the checksum of a record's length is wrong, the file ends inside a record, or the file is compressed.
     """
     position = 0
     while position + HEADER_BYTES <= len(data):
@@ -135,18 +135,20 @@ def _walk_headers(data: bytes, piece_offset: int, file: Entry, offsets: array[in
     return piece_offset + position
 
 
-def _count_equal_records(data: bytes, position: int, size: int, header: bytes) -> int:
+def _count_equal_records(data: bytes, position: int, frame_bytes: int, header: bytes) -> int:
     """Return the number of consecutive whole records from `position` on with this header; 0 if too few remain to compare.
 
     Args:
         data: a piece of a file.
-        position: offset in `data`.
-        size: bytes of each of these records, with its header and footer.
+        position: offset in `data` of the first of these records.
+        frame_bytes: bytes of each of these records, with its header and footer.
         header: the header.
     """
-    max_count = (len(data) - position) // size
+    max_count = (len(data) - position) // frame_bytes
     if max_count < _MIN_RUN:
         return 0
-    frames = np.frombuffer(data, np.uint8, max_count * size, position).reshape(max_count, size)
+    frames = np.frombuffer(data, np.uint8, count=max_count * frame_bytes, offset=position).reshape(
+        max_count, frame_bytes
+    )
     is_equal = (frames[:, :HEADER_BYTES] == np.frombuffer(header, np.uint8)).all(axis=1)
     return max_count if is_equal.all() else int(is_equal.argmin())

@@ -44,7 +44,7 @@ MAX_RECORD_BYTES = (1 << 31) - 1
 
 
 def pack_header(size: int) -> bytes:
-    """Return the header of a record whose data have `size` bytes."""
+    """Return the header of a record whose data has `size` bytes."""
     length = _LENGTH.pack(size)
     return length + pack_checksum(google_crc32c.value(length))
 
@@ -67,7 +67,7 @@ def unpack_header(header: bytes) -> int | None:
 
 
 def matches_checksum(data: Bytes, footer: bytes) -> bool:
-    """Return whether the data of a record match the checksum in its footer."""
+    """Return whether the data of a record matches the checksum in its footer."""
     return footer == pack_checksum(google_crc32c.value(data))
 
 
@@ -76,8 +76,8 @@ def find_damage(frame: Bytes) -> str | None:
     return _find_mismatch(bytes(frame[:HEADER_BYTES]), frame[HEADER_BYTES:-FOOTER_BYTES], bytes(frame[-FOOTER_BYTES:]))
 
 
-def check_frame(frame: bytes, path: str, offset: int) -> bytes:
-    """Return the data of a record, after a comparison of its length and checksums.
+def unpack_frame(frame: bytes, path: str, offset: int) -> bytes:
+    """Return the data of a record, whose length and checksums are compared first.
 
     Args:
         frame: the record with its header and footer.
@@ -96,6 +96,7 @@ def check_frame(frame: bytes, path: str, offset: int) -> bytes:
 
 def _find_mismatch(header: bytes, data: Bytes, footer: bytes) -> str | None:
     """Return how the parts of a record contradict each other, in words; None if they do not."""
+    # None if the header's checksum does not match: then it also differs from the length of the data.
     length = unpack_header(header)
     if length != len(data):
         return "the length of a record does not match its checksum or the index"
@@ -112,16 +113,16 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
         compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be reported a few records too early.
 
     Raises:
-        CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
+        CorruptionError: a checksum is wrong, the file ends inside a record, or the file cannot be unpacked.
         StorageError: the file cannot be read.
     """
     storage = storage_for(path)
     entry = storage.stat(path)
     # Without an entry, opening the file raises the error.
-    size = entry.size if entry else 0
+    file_bytes = entry.size if entry else 0
     with storage.open(path) as file:
         if compression is None:
-            yield from _read_open_records(path, file, size)
+            yield from _read_open_records(path, file, file_bytes)
         else:
             yield from _unpack_records(path, file)
 
@@ -130,12 +131,12 @@ def _unpack_records(path: str, compressed_file: BinaryIO) -> Iterator[tuple[int,
     """Yield (byte offset before compression, data) of the records of an open file that is compressed with gzip.
 
     Raises:
-        CorruptionError: a checksum is wrong, the file ends inside a record, or it cannot be unpacked.
+        CorruptionError: a checksum is wrong, the file ends inside a record, or the file cannot be unpacked.
     """
     next_offset = 0
     try:
         with gzip.GzipFile(fileobj=compressed_file, mode="rb") as file:
-            for offset, data in _read_open_records(path, file, size=None):
+            for offset, data in _read_open_records(path, file, file_bytes=None):
                 next_offset = offset + len(data) + FRAME_BYTES
                 yield offset, data
     except CorruptionError as error:
@@ -144,8 +145,10 @@ def _unpack_records(path: str, compressed_file: BinaryIO) -> Iterator[tuple[int,
         raise CorruptionError(path, next_offset, f"the gzip stream is cut or damaged: {error}{UNPACKED}") from None
 
 
-def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, data) of the records of an open file, whose size in bytes is None if it is unknown.
+def _read_open_records(
+    path: str, file: BinaryIO | gzip.GzipFile, file_bytes: int | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (byte offset, data) of the records of an open file; `file_bytes` is its size, or None if that is unknown.
 
     Raises:
         CorruptionError: a checksum is wrong, the file ends inside a record, or a record of a compressed file is too large.
@@ -159,9 +162,9 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
         length = unpack_header(header)
         if length is None:
             raise CorruptionError(path, offset, "the checksum of a record's length does not match")
-        if size is not None and length > size - offset - FRAME_BYTES:
+        if file_bytes is not None and length > file_bytes - offset - FRAME_BYTES:
             raise CorruptionError(path, offset, f"the file ends inside a record of {length} bytes")
-        if size is None and length > MAX_RECORD_BYTES:
+        if file_bytes is None and length > MAX_RECORD_BYTES:
             raise CorruptionError(
                 path, offset, f"a record of {length:,} bytes is too large (expected at most {MAX_RECORD_BYTES:,})"
             )
@@ -178,9 +181,9 @@ def _read_open_records(path: str, file: BinaryIO | gzip.GzipFile, size: int | No
 def _read_in_pieces(file: BinaryIO | gzip.GzipFile, length: int) -> Iterator[bytes]:
     """Yield the next `length` bytes of a file, or fewer at its end: a damaged length must not allocate memory."""
     remaining_bytes = length
-    while remaining_bytes > 0 and (part := file.read(min(remaining_bytes, _READ_BYTES))):
-        yield part
-        remaining_bytes -= len(part)
+    while remaining_bytes > 0 and (piece := file.read(min(remaining_bytes, _READ_BYTES))):
+        yield piece
+        remaining_bytes -= len(piece)
 
 
 def _mask(crc: int) -> int:

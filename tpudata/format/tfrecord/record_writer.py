@@ -24,7 +24,7 @@ _LARGE_BYTES = 1 << 14
 # Bytes that are collected for one write. More saves no time; with less, small records would not share a call.
 _MAX_HELD_BYTES = 1 << 19
 # Records whose blocks get their checksums together.
-_STEP_RECORDS = 1 << 16
+_BATCH_RECORDS = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class RecordWriter:
         self._block_records = block_records
         self._sizes = array.array("Q")
         self._crcs = array.array("I")
-        # Not yet written: pieces, followed by small pieces that become one; and the bytes of both.
+        # Pieces that are not yet written, the small pieces after them, which become one piece, and the bytes of both.
         self._pieces: list[bytes] = []
         self._small_pieces: list[bytes] = []
         self._held_bytes = 0
@@ -139,12 +139,12 @@ class RecordWriter:
         The computation takes 200 bytes per record, so records go in batches of blocks.
         """
         # A batch has whole blocks.
-        step = -(-_STEP_RECORDS // self._block_records) * self._block_records
+        batch_records = -(-_BATCH_RECORDS // self._block_records) * self._block_records
         # The first batch is empty, for a file without records.
         batches = [np.zeros(0, np.uint32)]
-        for first in range(0, len(self._sizes), step):
-            sizes = np.array(self._sizes[first : first + step], np.int64)
-            crcs = np.array(self._crcs[first : first + step], np.uint32)
+        for first in range(0, len(self._sizes), batch_records):
+            sizes = np.array(self._sizes[first : first + batch_records], np.int64)
+            crcs = np.array(self._crcs[first : first + batch_records], np.uint32)
             batches.append(_compute_block_crcs(sizes, crcs, self._block_records))
         return np.concatenate(batches)
 

@@ -23,11 +23,10 @@ from tpudata.storage import storage_for
 def quarantine_damage(
     folder: str, defects: Iterable[Defect], example_check: ExampleCheck | None
 ) -> tuple[Quarantine, list[Defect]]:
-    """Write the list of records for readers to skip: the damaged ones of each shard with defects, or all of a missing one.
+    """Write the list of records that readers skip: the damaged ones of shards that have defects and a valid index.
 
-    Shards whose index is invalid or whose file cannot be read are omitted.
-
-    If there is no such shard, an earlier list is removed.
+    All records of a missing shard are listed, and none of a shard whose file cannot be read. If no shard is listed, an earlier list
+    is removed.
 
     Args:
         folder: the dataset's folder.
@@ -126,20 +125,20 @@ def _find_block_damage(
         except ValueError as error:
             yield SkippedRecords(first, stop, f"the block does not unpack: {error}")
             return
-    has_intact_frames = True
+    has_damaged_frame = False
     for record_index in range(first, stop):
         offset, end_offset = int(index.offsets[record_index]), int(index.offsets[record_index + 1])
         frame = data[offset - unpacked_begin : end_offset - unpacked_begin]
         reason = _find_frame_damage(frame, end_offset - offset)
         if reason is not None:
-            has_intact_frames = False
+            has_damaged_frame = True
         else:
             problems = find_problems(path, offset, frame[HEADER_BYTES:-FOOTER_BYTES])
             reason = "; ".join(problem.reason for problem in problems)
         if reason:
             yield SkippedRecords(record_index, record_index + 1, reason)
     # A damaged record explains a wrong checksum of its block.
-    if has_intact_frames and google_crc32c.value(data) != index.block_crc32c[block_index]:
+    if not has_damaged_frame and google_crc32c.value(data) != index.block_crc32c[block_index]:
         yield SkippedRecords(first, stop, "the records differ from those that were written, by the index's checksum")
 
 

@@ -114,9 +114,9 @@ class _FeatureCheck:
         num_classes, offset = feature.num_classes, feature.label_offset
         if num_classes is None and feature.kind == "int64" and _uses_manifest_classes(manifest, feature):
             num_classes, offset = manifest.labels, int(manifest.options.get("label_offset", 0))
-        # A schema may give text a number of classes; only numbers have a range.
-        is_text = feature.kind == "bytes"
-        low, high = (None, None) if num_classes is None or is_text else (offset, offset + num_classes - 1)
+        # A schema may also give text or raw values a number of classes; only the numbers of a list are compared with a range.
+        holds_bytes = feature.kind == "bytes"
+        low, high = (None, None) if num_classes is None or holds_bytes else (offset, offset + num_classes - 1)
         return cls(feature, _TYPE_BY_KIND[feature.kind], fixed_size, allows_multiples=None in shape, low=low, high=high)
 
     def find_problem(self, values: Value) -> Problem | None:

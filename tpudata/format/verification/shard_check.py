@@ -34,7 +34,7 @@ class ShardCheck:
         folder: the dataset's folder.
         manifest: its manifest.
         example_check: extra checks of each decoded record, or None.
-        max_bytes: bytes of the largest record that readers can parse.
+        max_record_bytes: bytes of the largest record that readers can parse.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class ShardCheck:
         manifest: Manifest,
         example_check: ExampleCheck | None,
         *,
-        max_bytes: int = MAX_EXAMPLE_BYTES,
+        max_record_bytes: int = MAX_EXAMPLE_BYTES,
     ) -> None:
         self._folder = folder
         self._manifest = manifest
         self._example_check = example_check
-        self._max_bytes = max_bytes
+        self._max_record_bytes = max_record_bytes
         self._record_check = RecordCheck(manifest)
 
     def find_defects(self, shard: Shard, progress: Callable[[int], None] | None = None) -> Iterator[Defect]:
@@ -155,8 +155,8 @@ class ShardCheck:
 
     def find_problems(self, path: str, offset: int, data: bytes) -> list[Problem]:
         """Return the problems of a record's content; `path` is its file and `offset` its byte there, for messages."""
-        if len(data) > self._max_bytes:
-            size = f"got {len(data)} bytes, expected at most {self._max_bytes} in a tf.train.Example"
+        if len(data) > self._max_record_bytes:
+            size = f"got {len(data)} bytes, expected at most {self._max_record_bytes} in a tf.train.Example"
             return [Problem(f"the record is too large ({size})")]
         try:
             example = decode_example(data, path=path, offset=offset)

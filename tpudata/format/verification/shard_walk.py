@@ -1,4 +1,4 @@
-"""Walk through the records of one shard, which finds damage and its place.
+"""Walk through the records of one shard, which finds damage and its position.
 
 Two passes of CRC-32C cover each byte, not three. One is the record's own checksum. The other runs through all records; its final
 value is the checksum of an uncompressed file, and the checksum of a block follows from its values at both ends of the block (see
@@ -63,7 +63,7 @@ class ShardWalk:
         self.offset = self.file_offset = 0
         self._path = path
         self._shard = shard
-        # None without a valid index, and after a record that begins elsewhere than the index says (with compression, up to the
+        # None without a valid index, and after a record that does not begin where the index has it (with compression, up to the
         # end of its block).
         self._index = index
         self._reason_suffix = UNPACKED if index is not None and index.compression is not None else ""
@@ -82,7 +82,7 @@ class ShardWalk:
     def find_record_defects(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[list[Defect]]:
         """Read record after record up to offset `end`, and yield the defects of each."""
         while self.offset < end and not self._is_broken_off:
-            defects = list(self._check_next_record(file, end, find_problems))
+            defects = list(self._read_next_record(file, end, find_problems))
             # Without compression, offsets of records are offsets in the file.
             if self._compressed_crc is None:
                 self.file_offset = self.offset
@@ -143,7 +143,7 @@ class ShardWalk:
             reason = f"the checksum of the file is {crc:08x}, the manifest says {self._shard.crc32c:08x}"
             yield Defect(self._path, 0, reason)
 
-    def _check_next_record(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
+    def _read_next_record(self, file: BinaryIO, end: int, find_problems: FindProblems) -> Iterator[Defect]:
         """Read the next record, which should not reach beyond offset `end`, and yield its defects."""
         begin = self.offset
         expected_end = yield from self._find_expected_end()
@@ -180,7 +180,7 @@ class ShardWalk:
             yield from self._close_block()
 
     def _find_expected_end(self) -> Generator[Defect, None, int | None]:
-        """Return the end of the next record by the index, or None; yield a defect if index and shard differ."""
+        """Return the offset in the index at which the next record ends, or None; yield a defect if index and shard differ."""
         index = self._index
         if index is None or self._next_record_index >= index.records:
             return None
@@ -207,8 +207,8 @@ class ShardWalk:
             block_index = (self._next_record_index - 1) // index.block_records
             crc = split_crc32c(self._crc, self._block_begin_crc, size)
             # The last block of a truncated file and records beyond the index have no checksum; the number of records reports both.
-            is_last = self._next_record_index == index.records
-            has_block_crc = is_last or (
+            is_last_block = self._next_record_index == index.records
+            has_block_crc = is_last_block or (
                 self._next_record_index % index.block_records == 0 and self._next_record_index < index.records
             )
             differs = has_block_crc and crc != index.block_crc32c[block_index]

@@ -47,11 +47,11 @@ def verify(
 ) -> Iterator[Defect]:
     """Read a dataset again and yield every defect in it: first in the files next to the shards, then in each shard.
 
-    Defects are any changed bit in a shard, an index, the manifest, labels.txt, the tokenizer's files or the TFDS metadata; a shard
-    or index that is truncated, missing, unexpected, or of another shard; counts and checksums that differ from the manifest;
-    records that are not Examples with the manifest's features, kinds, shapes and labels; files of rejected inputs with another
-    number of lines than the manifest counts. If the manifest itself is damaged, nothing else is checked, since everything is
-    compared with it.
+    Defects are any changed bit in a shard, an index, the manifest, labels.txt, the tokenizer's files or the TFDS metadata; a
+    shard or index that is truncated, missing, unexpected, or of another shard; counts and checksums that differ from the
+    manifest; records that are not Examples with the manifest's features, kinds, shapes and labels; files of rejected inputs
+    whose number of lines differs from the manifest's count. If the manifest itself is damaged, nothing else is checked, since
+    everything is compared with it.
 
     Memory holds one record (one block of records for a compressed shard) and one index per worker; with several workers, also the
     defects of shards that are checked ahead of their turn.
@@ -59,7 +59,7 @@ def verify(
     Args:
         folder: the dataset's folder: a local path, or a URL such as gs://BUCKET/FOLDER.
         example_check: called with the manifest and each decoded record whose checksum matches; yields its problems, as strings or
-            `Problem`s. With several workers it must be picklable, such as a function of a module.
+            `Problem`s. With several workers it must be picklable, such as a function of a module. None for no such check.
         workers: number of processes among which the shards are divided; 1 is this process.
         progress: called with the number of bytes read since the last call, and the number in all shards.
 

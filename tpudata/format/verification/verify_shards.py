@@ -72,7 +72,7 @@ def _tie_to_parent(lifeline: Connection) -> None:
 
 
 def _advance(progress: Callable[[int, int], None], total_bytes: int, read_bytes: int) -> None:
-    """Call `progress` with the bytes read since the last call, its first argument, and the total, which is bound beforehand."""
+    """Call `progress` with the bytes read since its last call, and the total."""
     progress(read_bytes, total_bytes)
 
 

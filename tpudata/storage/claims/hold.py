@@ -24,7 +24,7 @@ from tpudata.storage.local.file_urls import local_path
 
 # Seconds between two renewals of a claim: six of them in the time after which a claim that stands still counts as dead.
 BEAT_SECONDS = 10.0
-# Most attempts to change a claim that others change at the same moment.
+# Maximum number of attempts to change a claim that others change at the same moment.
 _MAX_TRIES = 100
 
 
@@ -131,24 +131,24 @@ def hold_claim(
     output: str,
     claim: Claim,
     has_ended: HasEnded | None = None,
-    goes_on: Callable[[], bool] = lambda: False,
+    job_continues: Callable[[], bool] = lambda: False,
     *,
     fix: str = CONVERSION_FIX,
     dead_after: float = DEAD_AFTER_SECONDS,
-    beat: float = BEAT_SECONDS,
+    beat_seconds: float = BEAT_SECONDS,
 ) -> Iterator[None]:
     """Hold a claim on an output folder while the context lasts.
 
-    At its end, unless the job goes on, the claim is removed, and so are local folders that did not exist before and are empty.
+    At its end, unless the job continues, the claim is removed, and so are local folders that did not exist before and are empty.
 
     Args:
         output: the folder.
         claim: claim of the run.
         has_ended: returns whether a claim's job has ended; None if no runner can be asked.
-        goes_on: called at the end; returns whether the run's job may continue; the claim then stays.
+        job_continues: called at the end; returns whether the run's job may continue, in which case the claim stays.
         fix: advice in the error if another run is at work there.
         dead_after: seconds for which a claim of another machine must stand still for its run to count as dead.
-        beat: seconds between two renewals of the claim.
+        beat_seconds: seconds between two renewals of the claim.
 
     Raises:
         OutputError: another run is or may be at work there, this version does not understand its claim, or other runs were first
@@ -162,12 +162,12 @@ def hold_claim(
         # Claims of pipelines and jobs are not renewed: see `PROCESS`.
         if claim.ends_with == PROCESS:
             threading.Thread(
-                target=_renew_claim, args=(output, claim, stop, beat), name="tpudata-claim", daemon=True
+                target=_renew_claim, args=(output, claim, stop, beat_seconds), name="tpudata-claim", daemon=True
             ).start()
         yield
     finally:
         stop.set()
-        if not goes_on():
+        if not job_continues():
             with contextlib.suppress(StorageError):
                 drop_claim(output, claim)
             for folder in new_folders:

@@ -82,7 +82,7 @@ def check_dead(
             f"{path}: not a claim that this version understands. If no run is at work in {output}, remove it and run again."
         )
     is_own_pipeline = claim.is_of_this_machine and claim.pid == os.getpid() and claim.ends_with == PIPELINE
-    # Without a start time in the claim, a process with its id may be the claim's or a later one.
+    # Without its start time, a running process cannot be distinguished from a later one with the same id.
     if claim.ends_with != JOB and claim.is_of_this_machine and (claim.birth or is_own_pipeline):
         # A pipeline of this process that failed may have left its claim. Otherwise the process is dead if no process has its id,
         # or a process that began at another time has it.

@@ -49,7 +49,7 @@ def find_credentials() -> Credentials:
     project = find_billing_project()
     if project is None or not isinstance(credentials, CredentialsWithQuotaProject):
         return credentials
-    # Without this, the header of the credentials could name another project than the request.
+    # Without this, the header of the credentials could name a different project from the request.
     with_project: Credentials = credentials.with_quota_project(project)  # type: ignore[no-untyped-call]
     return with_project
 

@@ -180,7 +180,7 @@ def _explain_credentials(error: google.auth.exceptions.GoogleAuthError) -> str:
 
 
 def _find_billing_reason(error: BaseException, bucket: str) -> str | None:
-    """Return the reason and the fix of an error about the project that pays for the request; None for another error."""
+    """Return the reason and the fix of an error about the project that pays for the request; None for other errors."""
     message = _read_message(error)
     project = find_billing_project()
     if "requester pays" in message.lower():

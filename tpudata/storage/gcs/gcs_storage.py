@@ -42,8 +42,8 @@ class GcsStorage(CheckedStorage):
     Args:
         policy: retries of failing requests; None takes the policy of the environment and of `RequestLimits`.
         part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
-        range_names: most names of a folder, or of a range of it, that `cuts` leaves whole; a larger one is cut if its names
-            allow.
+        range_names: maximum number of names in a folder, or in a range of it, that `cuts` leaves whole; a larger one is cut if
+            its names allow.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class _GcsObjects:
     Args:
         transport: sends the requests.
         part_bytes: bytes of a request of an upload, a multiple of 256 KiB.
-        max_range_names: most names of a folder, or of a range of it, that `cuts` leaves whole.
+        max_range_names: maximum number of names in a folder, or in a range of it, that `cuts` leaves whole.
     """
 
     has_checksums = True
@@ -144,7 +144,7 @@ class _GcsObjects:
         query = "" if version is None else f"?ifGenerationMatch={version}"
         answer = self._transport.request("DELETE", f"{make_object_url(bucket, name)}{query}")
         if answer.status != _NO_CONTENT:
-            # Not the store's answer: look whether the object is gone.
+            # This is not the store's answer, so check whether the object is gone.
             description = describe_object(self._transport, bucket, name)
             if description is not None and version in (None, description.version):
                 raise UnprovenError(f"an answer {answer.status} to a deletion, but the object exists")

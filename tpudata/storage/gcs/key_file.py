@@ -45,7 +45,7 @@ class KeyFile(NamedTuple):
 def find_key_file() -> KeyFile | None:
     """Return the file of credentials that google-auth reads; None if `VARIABLE` names no file and gcloud has written none.
 
-    A file that the variable names may be missing.
+    The file named by the variable may not exist.
     """
     if name := os.environ.get(VARIABLE):
         return KeyFile(Path(name), is_set=True)

@@ -26,7 +26,8 @@ RANGE_NAMES = 1 << 14
 # Cutting ends after the round that reaches this number of ranges, or after this number of rounds.
 _ENOUGH_RANGES = 256
 _MAX_ROUNDS = 8
-# Number of ranges of one character each; later ranges take 2, 4, ... characters, since some scripts have thousands.
+# Number of ranges that each span one value of the differing character; later ranges span 2, 4, ... values, since some scripts have
+# thousands of characters.
 _SINGLE_CHARACTERS = 16
 _PARALLEL_REQUESTS = 16
 # Names in an answer of the store.
@@ -66,7 +67,7 @@ def scan_names(
         start: first name of the range, below the folder.
         stop: first name after the range, below the folder; None for a range up to the folder's end.
         limit: number of names that the caller will take, for smaller pages; more may be yielded. None for all names.
-        deep: list all objects below the folder, and no folders; otherwise the folder's own objects and folders.
+        deep: whether to list all objects below the folder, and no folders; otherwise the folder's own objects and folders.
 
     Raises:
         StorageError: the folder cannot be listed, or a name has an empty part, which is not a folder.
@@ -111,16 +112,17 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names:
     Args:
         transport: sends the requests.
         folder: folder whose names are cut.
-        deep: count all objects below it, and no folders.
-        max_range_names: most names of a folder, or of a range of it, that is left whole; a larger one is cut if its names allow.
+        deep: whether to cut the names of all objects below it, and of no folders.
+        max_range_names: maximum number of names in a folder, or in a range of it, that is left whole; a larger one is cut if its
+            names allow.
     """
     _, folder_name = split_path(folder)
     prefix_length = len(folder_name.rstrip("/")) + 1 if folder_name else 0
 
     def find_first(start: str, stop: str | None) -> str | None:
         """Return the first name of a range, below the folder; None if the range is empty."""
-        first = next(scan_names(transport, folder, start, stop, limit=1, deep=deep), None)
-        return None if first is None else first.name[prefix_length:]
+        listed_name = next(scan_names(transport, folder, start, stop, limit=1, deep=deep), None)
+        return None if listed_name is None else listed_name.name[prefix_length:]
 
     def cut_range(start: str, stop: str | None, range_count: int) -> list[str]:
         """Return the starts of the parts of a range; empty if it is small or cannot be cut.
@@ -132,7 +134,7 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names:
                 number of all parts.
         """
         names = scan_names(transport, folder, start, stop, deep=deep)
-        # Small, unless there is a name after the first `max_range_names`.
+        # The range is small, unless there is a name after the first `max_range_names`.
         is_small = next(itertools.islice(names, max_range_names, None), None) is None
         if is_small:
             return []
@@ -164,7 +166,8 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, cuts_per_do
         find_first: returns the first name of a range.
         start: start of the range.
         stop: first name after the range; None for a range up to the folder's end.
-        cuts_per_doubling: number of cuts, after the first `_SINGLE_CHARACTERS`, after which a part takes twice as many characters.
+        cuts_per_doubling: the first `_SINGLE_CHARACTERS` parts each span one value of the differing character; after that, the span
+            of a part doubles every `cuts_per_doubling` cuts.
     """
     first_name = find_first(start, stop)
     depth = 0
@@ -187,7 +190,7 @@ def _find_cuts(find_first: _FindFirst, start: str, stop: str | None, cuts_per_do
         step = 1 << max(0, (cut_index - _SINGLE_CHARACTERS) // cuts_per_doubling + 1)
         next_character = _step_character(character, step)
         name = find_first(common_prefix + next_character, stop) if next_character else None
-        # Other writers may add and remove names meanwhile.
+        # There are no more names, or other writers have added or removed some in the meantime.
         if name is None or not name.startswith(common_prefix):
             return
         character = name[depth]

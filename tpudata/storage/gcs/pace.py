@@ -21,7 +21,7 @@ class Pace:
     """Limiter of requests in flight; safe to share between threads.
 
     Args:
-        get_highest_limit: returns the largest number of requests at the same time, which may change.
+        get_highest_limit: returns the maximum number of requests at the same time, which may change.
         clock: monotonic clock, in seconds.
     """
 

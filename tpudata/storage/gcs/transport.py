@@ -2,7 +2,7 @@
 
 They are sent by urllib3, with tokens of google-auth, not by google-cloud-storage (3.17) for these reasons:
 
-- Its client takes no session by a public argument: `_http` is documented as private. The client's own session keeps 10
+- Its client takes no session through a public argument: `_http` is documented as private. The client's own session keeps 10
   connections, looks up proxies and certificates in the environment at each request, and follows redirects.
 - Its calls return neither the status nor Content-Range of an answer, nor whether JSON came with gzip's checksum: a deletion, a part
   and a listing would have no proof.
@@ -11,7 +11,7 @@ They are sent by urllib3, with tokens of google-auth, not by google-cloud-storag
   without any check. Measured in turn in one process by HTTP, least of 20 rounds.
 
 The module `credentials` selects the credentials and the project that pays. TPUDATA_GCS_RETRY sets how failing requests are
-retried, see `RetryPolicy`. Requests go to the store's server alone: an address in an answer that leads elsewhere would get the
+retried, see `RetryPolicy`. Requests go only to the store's server: an address in an answer that leads elsewhere would get the
 token.
 """
 
@@ -51,7 +51,7 @@ _CONNECTION_COUNT = 128
 # Status codes: the lowest one of an error, and some errors.
 _LOWEST_ERROR, _DENIED, _TOO_MANY, _UNAVAILABLE = 400, 401, 429, 503
 _ERROR_CLASS_BY_STATUS = {404: AbsentError, 412: ConflictError, 416: RangeError}
-# Most tokens that a request is sent with, one after the other: a token may expire in flight.
+# Maximum number of tokens that a request is sent with, one after the other: a token may expire in flight.
 _MAX_TOKENS = 3
 _PORT_BY_SCHEME = {"http": 80, "https": 443}
 
@@ -82,7 +82,7 @@ class Transport:
 
     def __init__(self, policy: RetryPolicy | None = None) -> None:
         environment_policy = RetryPolicy.parse(os.environ.get(RETRY, ""), RETRY)
-        # Not a bound method: a reference cycle would keep connections open until the garbage collector runs.
+        # A bound method would make a reference cycle, which keeps connections open until the garbage collector runs.
         self._get_policy = functools.partial(_choose_policy, policy, environment_policy)
         self._opened_client: _Client | None = None
         self._lock = threading.Lock()
@@ -114,8 +114,8 @@ class Transport:
         Args:
             method: HTTP method, such as "GET".
             url: URL on the store's server, or a path there.
-            headers: headers besides the headers of the credentials.
-            data: body of the request.
+            headers: headers besides the headers of the credentials, or None.
+            data: body of the request, or None.
 
         Raises:
             AnswerError: the answer is an error, 400 or above.
@@ -173,10 +173,12 @@ class _Client:
             return url
         return f"{url}{'&' if query else '?'}{urlencode({'userProject': self._project})}"
 
-    def send(self, method: str, url: str, headers: Mapping[str, str], data: bytes | None, seconds: float) -> Answer:
+    def send(
+        self, method: str, url: str, headers: Mapping[str, str], data: bytes | None, silent_seconds: float
+    ) -> Answer:
         """Send a request with a token; renew the token and send again if the store rejects it.
 
-        `seconds` is the time that the server may be silent.
+        `silent_seconds` is the time that the server may be silent.
         """
         for attempt in range(1, _MAX_TOKENS + 1):
             all_headers = {"User-Agent": "tpudata", **headers}
@@ -184,7 +186,7 @@ class _Client:
                 # Adds the token, which is renewed first if it is about to expire.
                 self._credentials.before_request(self._token_transport, method, url, all_headers)  # type: ignore[no-untyped-call]
                 token = self._credentials.token
-            answer = self._send_once(method, url, all_headers, data, seconds)
+            answer = self._send_once(method, url, all_headers, data, silent_seconds)
             if answer.status != _DENIED or attempt == _MAX_TOKENS:
                 break
             with self._token_lock:
@@ -193,8 +195,10 @@ class _Client:
                     self._credentials.refresh(self._token_transport)  # type: ignore[no-untyped-call]
         return answer
 
-    def _send_once(self, method: str, url: str, headers: dict[str, str], data: bytes | None, seconds: float) -> Answer:
-        """Send a request over a kept connection, without retries and redirects."""
+    def _send_once(
+        self, method: str, url: str, headers: dict[str, str], data: bytes | None, silent_seconds: float
+    ) -> Answer:
+        """Send a request over a kept connection, without retries or redirects; a header may be added to `headers`."""
         # urllib3 logs URLs, and the id of an upload is as good as a password: see `HIDDEN_QUERY`.
         if "upload_id=" in url:
             headers[HIDDEN_QUERY] = f"?{parse_url(url).query}"
@@ -207,7 +211,7 @@ class _Client:
             body=data,
             headers=headers,
             retries=False,
-            timeout=Timeout(connect=seconds, read=seconds),
+            timeout=Timeout(connect=silent_seconds, read=silent_seconds),
             preload_content=False,
             decode_content=False,
         )

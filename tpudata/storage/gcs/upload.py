@@ -96,7 +96,7 @@ class ObjectWriter(io.RawIOBase):
         return len(data)
 
     def begin(self) -> None:
-        """Begin the upload before there are data; raise an error of the API if the store does not allow it."""
+        """Begin the upload before there is data; raise an error of the API if the store does not allow it."""
         self._url = self._transport.retries.run(self._request_upload)
 
     def finish(self) -> None:
@@ -104,13 +104,14 @@ class ObjectWriter(io.RawIOBase):
 
         Raises:
             ConflictError: another writer was first, with other bytes.
-            DamagedError: the store received damaged data, and keeps no object of them.
+            DamagedError: the store received damaged data, and keeps no object of it.
+            UploadLostError: the store lost the upload, or a part that it had confirmed.
             TimeLimitError: a request kept failing until the limit of the retries.
         """
         if self._delivered_bytes:
             self._send_last()
         else:
-            # All data are still in the buffer, so they can be sent again from the start.
+            # All data is still in the buffer, so it can be sent again from the start.
             self._transport.retries.run(self._send_last_or_restart)
         self.close()
 
@@ -147,7 +148,7 @@ class ObjectWriter(io.RawIOBase):
                 raise
         except (AnswerError, UploadLostError) as error:
             code = error.code if isinstance(error, AnswerError) else _GONE
-            # The store's answer to data that do not match the checksum in the request.
+            # The store's answer to data that does not match the checksum in the request.
             if code == _BAD_REQUEST and "crc32c" in str(error).lower():
                 raise DamagedError from error
             # The store forgets finished uploads, so a retry after a lost answer may get 404 or 410.
@@ -155,7 +156,7 @@ class ObjectWriter(io.RawIOBase):
                 raise
 
     def _check_stored(self, answer_description: Description | None) -> None:
-        """Check that the store has the object with the data that were written.
+        """Check that the store has the object with the data that was written.
 
         Args:
             answer_description: description in the store's answer; None if the answer has no valid one.
@@ -175,7 +176,7 @@ class ObjectWriter(io.RawIOBase):
             return
         if answer_description is None or answer_description.version != stored_description.version:
             raise UnprovenError("an answer that an upload is complete, but another object")
-        # Only the version of this upload is removed, not a version that another writer makes meanwhile.
+        # Only the version of this upload is removed, not a version that another writer has made since.
         query = urlencode({"ifGenerationMatch": answer_description.version})
         self._transport.request("DELETE", f"{make_object_url(self._bucket, self._name)}?{query}")
         raise DamagedError
@@ -195,8 +196,8 @@ class ObjectWriter(io.RawIOBase):
                 self._url = self._transport.retries.run(self._request_upload)
             except ConflictError as error:
                 self._conflict = error
-        # Another writer was first, so nothing is sent. At the end, `_send_last` catches the error, and compares the existing object
-        # with the checksum and the length of the data.
+        # Another writer was first, so the bytes are dropped. At the end, `_send_last` catches the error, and compares the existing
+        # object with the checksum and the length of the data.
         if self._conflict is not None:
             if is_last:
                 raise self._conflict
@@ -205,14 +206,15 @@ class ObjectWriter(io.RawIOBase):
             return
         begin = self._delivered_bytes
         part = bytes(memoryview(self._buffer)[:size])
-        is_repeated = False
+        is_retry = False
+        # `*` stands for an unknown size.
         total = str(begin + size) if is_last else "*"
 
         def send() -> None:
             """Send the part, or what the store has not received of it."""
-            nonlocal is_repeated
+            nonlocal is_retry
             offset = begin
-            if is_repeated:
+            if is_retry:
                 # A request failed: ask how much was received.
                 received_bytes = self._put({"Content-Range": f"bytes */{total}"}, b"", is_last=is_last)
                 if received_bytes is None:  # The object is complete.
@@ -222,10 +224,11 @@ class ObjectWriter(io.RawIOBase):
                         f"byte {begin} was confirmed, but the store expects byte {received_bytes} next"
                     )
                 offset = received_bytes
-            is_repeated = True
+            is_retry = True
             # The last part is sent even if no bytes remain, since it completes the object.
             while is_last or offset < begin + size:
                 part_offset = offset - begin
+                # Here `*` stands for no bytes.
                 span = f"{offset}-{begin + size - 1}" if part_offset < size else "*"
                 headers = {"Content-Range": f"bytes {span}/{total}"}
                 if is_last:
@@ -275,8 +278,14 @@ class ObjectWriter(io.RawIOBase):
     def _put(self, headers: dict[str, str], data: bytes, *, is_last: bool) -> int | None:
         """Send bytes, or a status request; return the number of bytes that the store has, or None if it has made the object.
 
+        Args:
+            headers: headers of the request, with the range of the bytes.
+            data: the bytes; empty for a status request.
+            is_last: whether the bytes complete the object.
+
         Raises:
             UnprovenError: the answer does not fit the request, or does not prove the object.
+            DamagedError: the bytes of the object differ from those sent; it is removed.
         """
         assert self._url is not None
         answer = self._transport.request("PUT", self._url, headers, data)

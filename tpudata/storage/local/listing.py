@@ -25,7 +25,7 @@ def list_names(folder: str, start: str, stop: str | None, limit: int | None) -> 
         folder: folder to list.
         start: first name of the range.
         stop: first name after the range; None for all names from `start` on.
-        limit: number of names at most, the first in order, and no more are in memory; None for all names.
+        limit: maximum number of names, the first in order; memory holds no more. None for all names.
 
     Raises:
         StorageError: the folder does not exist.
@@ -39,8 +39,8 @@ def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sample_size: i
 
     Args:
         folder: folder to cut.
-        max_range_names: most names of a folder that is left whole; a larger one is cut once, into ranges of about this number of
-            names or fewer. With more than 32 times as many names, it is cut into 32 larger ranges.
+        max_range_names: maximum number of names in a folder that is left whole; a larger one is cut once, into ranges of about
+            this number of names or fewer. With more than 32 times as many names, it is cut into 32 larger ranges.
         sample_size: number of names that the cuts are chosen from, more than there are ranges.
 
     Raises:
@@ -55,7 +55,7 @@ def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sample_size: i
     # The names with the smallest checksums (`_rank` negates them) are a sample of all names, the same in every run.
     sample = heapq.nlargest(sample_size, map(_rank, first_names))
     del first_names  # Memory holds only the sample from here on.
-    # A heap, whose first item has the largest checksum of the sample, and is replaced by a name with a smaller one.
+    # The first item of the heap has the largest checksum of the sample; a name with a smaller one replaces it.
     heapq.heapify(sample)
     for name in names:
         name_count += 1

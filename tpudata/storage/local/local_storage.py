@@ -38,8 +38,8 @@ class LocalStorage:
     """Local files; `Storage` describes the methods.
 
     Args:
-        range_names: most names of a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about this number
-            of names or fewer, see `cut_names`.
+        range_names: maximum number of names in a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about
+            this number of names or fewer, see `cut_names`.
     """
 
     def __init__(self, *, range_names: int = RANGE_NAMES) -> None:
@@ -130,7 +130,7 @@ class LocalStorage:
 
     def expect(self, path: str, offset: int, length: int) -> None:
         """Ask the system to read a range into its page cache; return without waiting."""
-        # Not available on every system.
+        # Some systems do not have this call.
         if not hasattr(os, "posix_fadvise"):
             return
         with contextlib.suppress(OSError, StorageError):
@@ -244,7 +244,8 @@ def _open_descriptor(path: str) -> int:
             raise make_not_a_file_error(path) from None
         if error.errno != errno.EWOULDBLOCK:
             raise
-        # Another process, such as a file server, has a lease on the file: a blocking open waits until it gives the lease up.
+        # Another process, such as a file server, has a lease, which only files have: a blocking open waits until it gives the lease
+        # up.
         return os.open(path, os.O_RDONLY)
     mode = os.fstat(descriptor).st_mode
     if stat_bits.S_ISREG(mode) or stat_bits.S_ISDIR(mode):

@@ -41,7 +41,7 @@ class UncachedFile(io.RawIOBase):
 
     def __init__(self, path: str | os.PathLike[str], buffer: mmap.mmap) -> None:
         super().__init__()
-        # `close` is also called if opening fails.
+        # The finalizer calls `close`, also if opening fails.
         self._descriptor = -1
         # Number of bytes in the buffer, and in the file.
         self._filled_bytes = self._written_bytes = 0
@@ -72,7 +72,7 @@ class UncachedFile(io.RawIOBase):
             TypeError: `data` is not a bytes-like object, or not contiguous (C order).
             OSError: an error of the disk, after an unknown part of `data` was written.
         """
-        # The fast path for small pieces. `_buffer_size` is 0 in a closed file.
+        # The fast path for small pieces. A closed file never takes it, since its `_buffer_size` is 0.
         if type(data) is bytes and self._filled_bytes + len(data) < self._buffer_size:
             self._buffer.write(data)
             self._filled_bytes += len(data)
@@ -97,7 +97,7 @@ class UncachedFile(io.RawIOBase):
             return len(data)
 
     def flush(self) -> None:
-        """Write the buffer. Later data go through the page cache if they are no longer aligned in the file."""
+        """Write the buffer. Later data goes through the page cache if it is no longer aligned in the file."""
         if not self.closed and self._filled_bytes:
             self._write_buffer(is_direct=False)
 

@@ -1,1 +1,1 @@
-"""Object stores: what proves their answers, retries them and reads them, for all kinds of stores."""
+"""Object stores of all kinds: the proof of their answers, retries, and reading."""

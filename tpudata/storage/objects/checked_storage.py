@@ -91,6 +91,7 @@ class CheckedStorage:
         is_checked = description.crc32c is not None or not self._store.has_checksums
 
         def read(offset: int, length: int) -> bytes:
+            """Return a range of the object."""
             if length == description.size:
                 # A whole object is compared before it is returned, so that it can be retried.
                 return self._read_whole(path, version, description.size)
@@ -135,7 +136,7 @@ class CheckedStorage:
         with self._store.translate_errors("written", path):
             try:
                 if new is None:
-                    # It may be gone already, by an earlier attempt of this call whose answer was lost.
+                    # An earlier attempt of this call, whose answer was lost, may have removed it.
                     with contextlib.suppress(AbsentError):
                         self._store.retries.run(lambda: self._store.remove(path, version))
                 else:
@@ -161,7 +162,15 @@ class CheckedStorage:
         return self._read_with_retries(path, version, read)
 
     def _read_part(self, path: str, offset: int, length: int, version: int | None, *, is_checked: bool) -> bytes:
-        """Return a range of an object, read twice unless the caller compares a checksum (`is_checked`)."""
+        """Return a range of an object.
+
+        Args:
+            path: path of the object.
+            offset: first byte.
+            length: number of bytes.
+            version: version to read; None for the current one.
+            is_checked: whether the caller compares a checksum; otherwise the range is read twice, unless a checksum proves it.
+        """
         if length <= 0:
             return b""
 
@@ -189,7 +198,7 @@ class CheckedStorage:
         return self._read_with_retries(path, version, read_and_compare)
 
     def _get_part(self, path: str, offset: int, length: int, version: int | None) -> tuple[bytes, bool]:
-        """Return a part of an object, and whether a checksum proves it.
+        """Return a part of an object, and whether it is proven without a second read.
 
         Raises:
             UnprovenError: nothing proves that these are the requested bytes.
@@ -200,6 +209,7 @@ class CheckedStorage:
             description = self._store.describe(path)
             if description is None or offset < description.size:
                 raise UnprovenError("an answer 416 to a range that does not begin after the object's end") from None
+            # The description proves that the part begins at or after the end.
             return b"", True
         data, size = content.data, content.size
         if content.is_whole:
@@ -221,10 +231,16 @@ class CheckedStorage:
         return data, True
 
     def _check_whole(self, path: str, version: int | None, content: Content, size: int | None) -> None:
-        """Check that received bytes are a whole object; `size` is its probable size, or None.
+        """Check that received bytes are a whole object.
+
+        Args:
+            path: path of the object.
+            version: version that was requested; None for the current one.
+            content: the received bytes.
+            size: probable size of the object in bytes, or None.
 
         Raises:
-            UnprovenError: they are not the whole object, or there is no proof that it is.
+            UnprovenError: they are not the whole object, or there is no proof that they are.
         """
         if content.crc32c is not None:
             _check_checksum(content.crc32c, content.data)
@@ -252,9 +268,13 @@ class CheckedStorage:
             path: path of the object.
             version: version that `read` reads; None for any version.
             read: returns bytes of the object.
+
+        Raises:
+            StorageError: the object does not exist, `version` no longer exists, or the read failed.
         """
 
         def read_or_confirm() -> bytes:
+            """Return the result of `read`; AbsentError only if a description confirms it."""
             try:
                 return read()
             except AbsentError as error:
@@ -263,7 +283,7 @@ class CheckedStorage:
                     raise UnprovenError("an answer 404 to a read, but the object exists") from None
                 if version is None:
                     raise
-                raise ReplacedError(error.code, "this version") from error
+                raise ReplacedError(error.code, error.message) from error
 
         with self._store.translate_errors("read", path):
             return self._store.retries.run(read_or_confirm)

@@ -8,11 +8,11 @@ class StoreError(Exception):
 
 
 class UnprovenError(StoreError):
-    """An answer may be incomplete, or not the store's."""
+    """An answer lacks proof (see `checked_storage`): it may be incomplete, or not the store's."""
 
 
 class DamagedError(StoreError):
-    """The store received damaged data, and keeps no object of them."""
+    """The store received damaged data, and keeps no object of it."""
 
 
 class TimeLimitError(StoreError):
@@ -24,12 +24,12 @@ class AnswerError(StoreError):
 
     Attributes:
         code: status code of HTTP, also of stores that do not speak it.
-        message: the store's own words.
+        message: the reason, in the store's own words if it gave any.
         is_described: whether the answer has the form of the store's errors, so that no proxy has sent it.
 
     Args:
         code: status code of HTTP.
-        message: the store's own words.
+        message: the reason.
         is_described: whether the answer has the form of the store's errors.
     """
 
@@ -49,7 +49,7 @@ class ConflictError(AnswerError):
 
 
 class RangeError(AnswerError):
-    """The range begins after the end of the object."""
+    """The range begins at or after the end of the object."""
 
 
 class ReplacedError(AbsentError):

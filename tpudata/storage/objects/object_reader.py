@@ -13,7 +13,7 @@ from tpudata.storage.objects.object_store import Description
 
 
 class ObjectReader(io.RawIOBase):
-    """One version of an object, read in parts; after the last one, all data are compared with the store's checksum, if it has one.
+    """One version of an object, read in parts; after the last one, all data is compared with the store's checksum, if it has one.
 
     Args:
         path: path of the object, for messages.

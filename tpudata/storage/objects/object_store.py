@@ -33,8 +33,8 @@ class Content(NamedTuple):
         data: the bytes.
         is_whole: whether they are the whole object, even if a part was requested.
         offset: number of bytes before them in the object.
-        size: bytes of the whole object, or None if the answer does not say.
-        crc32c: CRC-32C of the whole object, or None if the answer does not say.
+        size: bytes of the whole object, or None if the answer does not state them.
+        crc32c: CRC-32C of the whole object, or None if the answer does not state it.
     """
 
     data: bytes
@@ -86,7 +86,7 @@ class ObjectStore(Protocol):
 
         Raises:
             AbsentError: the object or the version does not exist.
-            RangeError: the part begins after the end.
+            RangeError: the part begins at or after the end.
             StorageError: the object is stored in a form that cannot be read.
         """
 

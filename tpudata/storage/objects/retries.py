@@ -24,7 +24,7 @@ class RetryPolicy:
     Attributes:
         first_wait: mean seconds before the second attempt; the mean doubles with each attempt, and a wait is uniform
             between 0 and twice its mean.
-        longest_wait: seconds that a wait takes at most.
+        longest_wait: maximum seconds of a wait.
         limit: seconds after which there are no more attempts.
         answer_within: seconds that the server may be silent.
         warn_after: seconds after which failures are logged as warnings, and between two warnings.
