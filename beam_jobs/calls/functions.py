@@ -173,7 +173,7 @@ def _call(
     name: str,
     module_name: str,
     paths: Sequence[str],
-    keywords: type,
+    keywords_type: type,
     options: Mapping[str, Any],
     dry_run: bool,
     detach: bool,
@@ -184,7 +184,7 @@ def _call(
         name: name of the function, in `tpudata`.
         module_name: name of the command's module, in `beam_jobs`.
         paths: the input and the output as words of the command line.
-        keywords: type of the function's options.
+        keywords_type: TypedDict of the function's options.
         options: options of the function by name, without `dry_run` and `detach`.
         dry_run: whether to return a plan.
         detach: whether to return None when the job is submitted.
@@ -192,7 +192,7 @@ def _call(
     Raises:
         MissingExtraError: Beam is not installed.
     """
-    names = (*keywords.__annotations__, "dry_run", "detach")
+    names = (*keywords_type.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:
             call = importlib.import_module("beam_jobs.calls.call")
