@@ -1,6 +1,6 @@
 """Chat templates: Jinja sources that turn the messages of a chat into the text that a model was trained on.
 
-They are rendered in Jinja's sandbox, as Hugging Face's `apply_chat_template` does. The assistant's text is that in
+They are rendered in Jinja's sandbox, as Hugging Face's `apply_chat_template` does. The assistant's text is the content of
 `{% generation %}` blocks; if a template has none, it is what each message of the assistant adds to the text of the earlier ones.
 """
 
@@ -77,7 +77,7 @@ class ChatTemplate:
         """Return the text of a chat with the assistant's spans.
 
         Raises:
-            ValueError: the template raises, shows no words of the assistant, or the assistant's words cannot be found in the text.
+            ValueError: the template raises or shows no words of the assistant, or these cannot be found in the text.
         """
         text = self._render(messages)
         is_marked = _GENERATION.search(self.source) is not None
@@ -103,7 +103,7 @@ class ChatTemplate:
             text_before = self._render(messages[:index], add_generation_prompt=True) if index else ""
             text_through = self._render(messages[: index + 1])
             if not text_through.startswith(text_before):
-                # Some templates begin an answer differently than their generation prompt does.
+                # Some templates begin an answer differently from their generation prompt.
                 text_before = self._render(messages[:index])
             if not (text_through.startswith(text_before) and text.startswith(text_through)):
                 raise ValueError(
@@ -173,7 +173,7 @@ def _import_jinja() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "jinja2":
             raise
-        raise MissingExtraError("--chat", "text") from error
+        raise MissingExtraError("--chat", extra="text") from error
 
 
 @functools.lru_cache(maxsize=4)
