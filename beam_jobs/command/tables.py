@@ -60,7 +60,11 @@ def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: 
 
 
 def format_append(result: AppendResult, output: str, seconds: float) -> str:
-    """Return the result of an append as text: that of `format_result` for what was added, with the number of earlier records."""
+    """Return the result of an append as text: one line if nothing was added, otherwise the lines of `format_result`.
+
+    They count what was added, except for classes, which are those of the whole dataset, and ignored files. The first line also has
+    the number of records before the append.
+    """
     before, after = result.before, result.after
     added_count = after.records - before.records
     earlier_text = f"{count_text(before.records)} were there"
