@@ -86,6 +86,7 @@ class _LimitedStream:
         """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         while True:
             piece: bytes = self._stream.decompress(data, PIECE_BYTES)
+            # The first call takes all input; later calls return the rest of its output.
             data = b""
             if piece:
                 yield piece
@@ -216,7 +217,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     if dictionary > MAX_DICTIONARY_BYTES:
         raise lzma.LZMAError(f"its dictionary is too large (got {dictionary:,} bytes)")
     # The byte is (pb * 5 + lp) * 9 + lc.
-    position_bits, literal_context_bits = divmod(properties, 9)
-    pb, lp = divmod(position_bits, 5)
-    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal_context_bits, "lp": lp, "pb": pb}]
+    pb_and_lp, lc = divmod(properties, 9)
+    pb, lp = divmod(pb_and_lp, 5)
+    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": lc, "lp": lp, "pb": pb}]
     return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]
