@@ -10,7 +10,8 @@
     numpy array or scalar of float              float, dtype float32, the array's shape
     numpy array of bytes or str                 bytes, dtype string, the array's shape
     numpy array of uint8 of rank 1 or more      bytes, encoding raw, dtype uint8, the array's shape: a byte a value
-    the same of ml_dtypes, such as bfloat16     float or int64 as above, without a loss
+    array or scalar of a type of ml_dtypes,     float or int64 as above, without a loss
+    such as bfloat16, or a list of such scalars
 
 float32 rounds fractions, but a large whole float that it would change, such as 1234567890123.0, is an error: it may be an id. Pass
 numpy.float32, or a schema with float32, to round all. numpy drops zero bytes at the end of each value of an array of bytes; lists
@@ -92,7 +93,7 @@ def fit_feature(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return dataclasses.replace(feature, shape=map_shape), png
     if feature.encoding == "image":
         return feature, _fit_image(feature, value)
-    # `infer_feature` takes flat lists only.
+    # `infer_feature` takes only flat lists, so nested lists are flattened, and their shape is kept here.
     nested_shape: tuple[int, ...] | None = None
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
         value, nested_shape = _flatten(feature, value)
@@ -219,7 +220,10 @@ def _make_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Featur
 
 
 def _find_common_type(types: set[type]) -> type:
-    """Return int if all types are integers, float if all are floats, else bytes; `encode_example` rejects other mixtures."""
+    """Return int if all types are integers, float if all are floats, else bytes, also if there are none.
+
+    `encode_example` rejects every mixture of other types, except for one of str and bytes.
+    """
     if types and all(issubclass(element_type, (int, np.integer, np.bool_)) for element_type in types):
         return int
     if types and all(issubclass(element_type, (float, np.floating)) for element_type in types):
