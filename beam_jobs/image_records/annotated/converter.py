@@ -108,7 +108,7 @@ class AnnotatedConverter(ImageConverter):
         """Yield a record for each input that is not rejected."""
         # Classes are numbered once for the shard, by a converter that has the labels in its schema.
         converter = self._replace_labels(context.labels)
-        # Not `converter.records`, which is this method again.
+        # The method of the base class, called on `converter`: `converter.records` would be this method again.
         return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:
@@ -124,7 +124,7 @@ class AnnotatedConverter(ImageConverter):
         # Added to `summary` last, since a rejected image must not count.
         image_summary = self.new_summary()
         try:
-            # Without a label: the classes are among the values of the annotation.
+            # The layout gets no label, since the classes are among the values of the annotation.
             values = self._layout.make_values(
                 reference, label=None, data=data, options=self.options, summary=image_summary
             )

@@ -6,7 +6,7 @@
     image/object/area                           pixels of the stored picture
     image/object/mask                           PNGs as large as the stored picture, 1 inside and 0 outside
     image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for an unplaced point
-    image/caption                                   texts
+    image/caption                               texts
     image/segmentation/class/encoded            label map
     image/target/encoded                        the second image of a pair
     image/source_id                             text: id of the picture in the file
