@@ -124,7 +124,7 @@ def list_listing_rejects(output: str) -> tuple[str, ...]:
 
 
 def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield (line, the input's entry in it or None) for the lines of files in rejects/; CorruptionError if one is damaged."""
+    """Yield (line, its entry or None if it has none) for each line of files in rejects/; CorruptionError if a line is damaged."""
     storage = storage_for(output)
     for name in names:
         for line in read_reject_lines(storage.join(output, REJECTS_FOLDER, name)):
