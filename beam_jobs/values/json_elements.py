@@ -46,7 +46,7 @@ def array_elements(
         file: the open file, which is read from its start to its end.
         path: path of the file, for messages.
         keys: keys of the arrays.
-        piece_bytes: fewest bytes of a read.
+        piece_bytes: minimum number of bytes that a read requests.
 
     Raises:
         SourceError: the file is not a JSON object in UTF-8, is truncated, has more after its end, or the value of one of `keys` is
@@ -64,7 +64,7 @@ def array_elements(
         text.expect(":", "a colon")
         if key not in keys:
             text.parse_value()
-        elif text.peek("an array") != "[":
+        elif text.peek(expected="an array") != "[":
             raise text.make_syntax_error(f"{key!r} is not an array")
         else:
             yield from _iterate_elements(text, key)
@@ -80,7 +80,7 @@ def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
     if text.take_if_next("]"):
         return
     while True:
-        text.peek("an element")
+        text.peek(expected="an element")
         offset = text.offset
         yield Element(key, text.parse_value(), offset)
         if not text.take_if_next(","):
@@ -112,9 +112,9 @@ class _Text:
         self._mark = self._position
         return self._mark_offset
 
-    def make_syntax_error(self, reason: str, after: int = 0) -> SourceError:
-        """Return an error at the byte offset of the character that is `after` characters after the position."""
-        error_offset = self.offset + _count_bytes(self._text[self._position : self._position + after])
+    def make_syntax_error(self, reason: str, characters_ahead: int = 0) -> SourceError:
+        """Return an error at the byte offset of the character `characters_ahead` characters after the position."""
+        error_offset = self.offset + _count_bytes(self._text[self._position : self._position + characters_ahead])
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
@@ -133,8 +133,12 @@ class _Text:
                 raise self.make_syntax_error(f"the JSON is cut: the file ends before {expected}")
 
     def take_if_next(self, character: str) -> bool:
-        """Take the next character that is not whitespace if it is `character`, and return whether it was."""
-        is_next = self.peek(repr(character)) == character
+        """Take the next character that is not whitespace if it is `character`, and return whether it was.
+
+        Raises:
+            SourceError: the file ends.
+        """
+        is_next = self.peek(expected=repr(character)) == character
         if is_next:
             self._position += 1
         return is_next
@@ -156,7 +160,7 @@ class _Text:
 
     def parse_value(self) -> Any:
         """Take the next JSON value, and return it; SourceError if it is not JSON, or truncated."""
-        self.peek("a value")
+        self.peek(expected="a value")
         while True:
             try:
                 value, end = self._parse(self._text, self._position)
@@ -164,13 +168,15 @@ class _Text:
                 raise self.make_syntax_error("JSON that is nested too deep") from None
             except ValueError as error:
                 # For integers with thousands of digits, this is a ValueError without `pos`, not a JSONDecodeError.
-                after = getattr(error, "pos", self._position) - self._position
+                characters_ahead = getattr(error, "pos", self._position) - self._position
                 if len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
-                    raise self.make_syntax_error(f"not JSON, or cut: {explain_json_error(error)}", after) from None
+                    raise self.make_syntax_error(
+                        f"not JSON, or cut: {explain_json_error(error)}", characters_ahead
+                    ) from None
                 continue
-            # A number may go on after the window: `1` may be the beginning of `12` or `1.5`.
-            is_whole = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")
-            if is_whole or len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
+            # A number may continue after the window: `1` may be the beginning of `12` or `1.5`.
+            is_whole_value = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")
+            if is_whole_value or len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
                 self._position = end
                 return value
 
@@ -188,11 +194,12 @@ class _Text:
         try:
             more = self._decode(piece, self._is_at_end)
         except UnicodeDecodeError as error:
+            # `error.object` has the last bytes that were read: those that the decoder kept from earlier pieces, and this piece.
             error_offset = self._read_byte_count - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
         # The decoder drops a byte order mark, which is part of the file.
-        mark_size = len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
-        self._mark_offset = self.offset + mark_size
+        bom_size = len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
+        self._mark_offset = self.offset + bom_size
         self._text, self._position, self._mark = self._text[self._position :] + more, 0, 0
         return not self._is_at_end or bool(more)
 
