@@ -1,7 +1,7 @@
 """The headers of a column's pages, from which the memory that reading takes is estimated before the column is read.
 
 A page of a few bytes may unpack to 2 GB, and a column of a few bytes may repeat one value of a dictionary a billion times.
-Constants are numbers of apache/parquet-format, src/main/thrift/parquet.thrift; those of fields have their names.
+Constants are numbers from apache/parquet-format, src/main/thrift/parquet.thrift; constants of fields have the fields' names.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
     return chunk.width if chunk.kind == _FIXED else _NUMBER_BYTES
 
 
-def _estimate_bytes(size: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
+def _estimate_bytes(page_bytes: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
     """Return the bytes that a value of varying length in a data page takes: the average if values are plain, otherwise a bound.
 
     Args:
-        size: unpacked bytes of the page.
+        page_bytes: unpacked bytes of the page.
         value_count: number of values in the page.
         encoding: Parquet's number of the encoding of the values.
         dictionary_bytes: unpacked bytes of the column's dictionary; 0 if it has none.
@@ -98,7 +98,7 @@ def _estimate_bytes(size: int, value_count: int, encoding: Any, dictionary_bytes
         # All values may be the longest of the dictionary.
         return dictionary_bytes
     # With any other encoding, such as prefix compression, each value may be as long as the page.
-    return -(-size // value_count) if encoding in _PLAIN and value_count > 0 else size
+    return -(-page_bytes // value_count) if encoding in _PLAIN and value_count > 0 else page_bytes
 
 
 def _parse_data_header(header: Struct, kind: int) -> tuple[int, Any]:
@@ -133,7 +133,7 @@ class _HeaderReader:
                 header, header_end = read_struct(self._data, position - self._start)
                 return header, self._start + header_end
             except TruncatedError as error:
-                # The data end inside the header: read again from its start, and if they began there, read more.
+                # The data ends inside the header: read again from the header's start or, if the data began there, read more.
                 if self._start == position:
                     if len(self._data) < length or length >= _MAX_HEADER_BYTES:
                         # The file ends inside the header, or the header is longer than any valid one.
