@@ -82,7 +82,7 @@ class Base:
             {name: value for name, value in options.items() if name not in _SHARD_SIZE_OPTIONS}
             for options in (manifest.options, deciding_options)
         )
-        reject_other_options(output, stored_options, new_options, "--append")
+        reject_other_options(output, stored_options, new_options, flag="--append")
         return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:

@@ -95,7 +95,7 @@ def write_entries(
     """Write entries in any order into one sorted file.
 
     Memory holds one of the parts, and about `entries_per_sort` entries of 16 bytes while they are sorted; temporary files of
-    this machine hold the rest. Above 256 * `entries_per_sort` entries the sorted groups grow, since there are at most 256 files.
+    this machine hold the rest. Beyond 256 * `entries_per_sort` entries, more are sorted at a time: there are at most 256 files.
 
     Args:
         parts: arrays of entries, S16 [n] each.
@@ -276,12 +276,12 @@ def _open_unlinked_file(owner: EntryFile) -> int:
     return descriptor
 
 
-def _count_index_bits(entry_count: int, max_group_entries: int) -> int:
-    """Return how many bits the index of a group of entries needs, if a group has at most `max_group_entries` on average."""
+def _count_index_bits(entry_count: int, max_entries: int) -> int:
+    """Return how many bits the index of a bucket or a file needs, if each has at most `max_entries` entries on average."""
     # Rounded up.
-    group_count = -(-entry_count // max_group_entries)
+    container_count = -(-entry_count // max_entries)
     # If there are no entries, the largest index would be -1; no bits are needed then.
-    return max(0, group_count - 1).bit_length()
+    return max(0, container_count - 1).bit_length()
 
 
 def _take_first_bits(keys: npt.NDArray[np.uint64], bit_count: int) -> npt.NDArray[np.int64]:

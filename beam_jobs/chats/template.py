@@ -34,7 +34,7 @@ class ChatText(NamedTuple):
 
     Attributes:
         text: the rendered text, without marks.
-        spans: (begin, end) in characters of each part that the assistant says, in order.
+        spans: (begin, end) in characters of each piece of the text that the assistant says, in order.
     """
 
     text: str
@@ -80,8 +80,8 @@ class ChatTemplate:
             ValueError: the template raises or shows no words of the assistant, or these cannot be found in the text.
         """
         text = self._render(messages)
-        is_marked = _GENERATION.search(self.source) is not None
-        chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
+        has_generation_blocks = _GENERATION.search(self.source) is not None
+        chat = _unmark(text) if has_generation_blocks else ChatText(text, list(self._find_spans(messages, text)))
         if all(begin == end for begin, end in chat.spans):
             raise ValueError("the template shows nothing that the assistant says")
         return chat
@@ -133,22 +133,23 @@ def has_marks(text: str) -> bool:
 
 
 def _unmark(marked: str) -> ChatText:
-    """Return a text without the marks of the assistant's parts, and the spans that they enclosed."""
-    parts: list[str] = []
+    """Return a text without the marks around the assistant's words, and the spans of these words."""
+    # The text between the marks.
+    pieces: list[str] = []
     spans: list[tuple[int, int]] = []
-    # Number of characters of `parts`, and where the assistant's current part begins in them.
+    # Number of characters of `pieces`, and where the assistant's current words begin in them.
     length = begin = 0
     # End of the last mark in `marked`.
     position = 0
     for mark in _MARK.finditer(marked):
-        parts.append(marked[position : mark.start()])
-        length += len(parts[-1])
+        pieces.append(marked[position : mark.start()])
+        length += len(pieces[-1])
         position = mark.end()
         if mark[0] == _BEGIN:
             begin = length
         elif length > begin:
             spans.append((begin, length))
-    return ChatText("".join([*parts, marked[position:]]), spans)
+    return ChatText("".join([*pieces, marked[position:]]), spans)
 
 
 def _list_template_errors() -> tuple[type[Exception], ...]:

@@ -24,14 +24,14 @@ class _WithoutTracebacks:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._has_dropped = False
+        self._has_dropped_traceback = False
 
     def write(self, text: str) -> int:
         """Write a string, unless it is a traceback of a worker or the line break after one; return the string's length."""
         is_traceback = text.startswith(_BEGIN) and _BEAM_WORKER_PATH in text
         # `print` writes the line break after a traceback separately.
-        is_its_line_break = self._has_dropped and text == "\n"
-        self._has_dropped = is_traceback
+        is_its_line_break = self._has_dropped_traceback and text == "\n"
+        self._has_dropped_traceback = is_traceback
         return len(text) if is_traceback or is_its_line_break else self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:

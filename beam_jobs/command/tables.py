@@ -15,7 +15,7 @@ _NUMBER_COLUMNS = (1, 2, 3, 4)
 
 
 def format_plan(plan: Plan, input_noun: str = "file", *, includes_duplicates: bool = False) -> str:
-    """Return the shards of a plan as text, with a line for every split.
+    """Return the shards of a plan as text, with a line for every split; a single line if an append would add nothing.
 
     Args:
         plan: plan whose shards are described.
