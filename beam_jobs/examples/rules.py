@@ -140,10 +140,10 @@ class ExampleRules:
                 raise BadRecordError(origin, str(error)) from None
         try:
             number = int(label)
-            is_whole = number == label
+            is_whole_number = number == label
         except (TypeError, ValueError, OverflowError):
-            is_whole = False
-        if not is_whole or not 0 <= number < len(classes):
+            is_whole_number = False
+        if not is_whole_number or not 0 <= number < len(classes):
             raise BadRecordError(
                 origin,
                 f"unknown label: {format_value(label)}; it is a class name, or a number from 0 to {len(classes) - 1}",

@@ -99,7 +99,7 @@ def fit_feature(feature: Feature, value: Any) -> tuple[Feature, Any]:
         value, nested_shape = _flatten(feature, value)
     # With a schema, floats are rounded to float32; `infer_feature` rejects large ones that this would move by 0.5 or more.
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
-        value = _convert_to_dtype(feature, value, np.float32, "biuf")
+        value = _convert_to_dtype(feature, value, np.float32, accepted_kinds="biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         # `infer_feature` would take arrays of uint8 for raw bytes.
         value = value.astype(np.int64)
@@ -246,7 +246,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
                 f" {describe(feature)}). Pass an array."
             )
         return feature, value
-    array = _convert_to_dtype(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
+    array = _convert_to_dtype(feature, value, dtype, accepted_kinds="biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape)
     # Records store raw values in little-endian order.
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
@@ -279,7 +279,7 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
     """
     array = value[:, :, None] if value.ndim == 2 else value
     _check_shape(feature, array.shape)
-    pixels = _convert_to_dtype(feature, array, np.uint8, "biu")
+    pixels = _convert_to_dtype(feature, array, np.uint8, accepted_kinds="biu")
     if not pixels.size or pixels.shape[2] not in _CHANNELS:
         expected = "1, 3 or 4 channels" if pixels.size else f"{describe(feature)} with pixels"
         raise FeatureError(

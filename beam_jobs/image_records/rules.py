@@ -103,7 +103,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
         _encode(
             decoded._replace(image=shrink(decoded.image.crop(box), options.resize_shorter)),
             options,
-            "halves",
+            reason="halves",
             was_lossless=was_lossless,
         )
         for box in boxes

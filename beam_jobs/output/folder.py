@@ -130,7 +130,7 @@ def reject_another_dataset(
         can_append: whether the message offers --append.
     """
     manifest = read_manifest(output)
-    reject_other_options(output, manifest.options, options, "--resume")
+    reject_other_options(output, manifest.options, options, flag="--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"

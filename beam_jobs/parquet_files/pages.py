@@ -28,7 +28,7 @@ _NUM_VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
 # Encodings that store each value's bytes in the page (PLAIN, DELTA_LENGTH_BYTE_ARRAY), and those that refer to a dictionary.
 _PLAIN = (0, 6)
 _DICTIONARY_ENCODINGS = (2, 8)
-# Bytes in memory of a number or a boolean, at most.
+# Maximum size in memory of a number or a boolean, in bytes.
 _NUMBER_BYTES = 16
 # Bytes of a large page, and its largest plausible compression ratio: text reaches 10, and snappy and LZ4 at most 255.
 _LARGE_PAGE_BYTES, _MAX_RATIO = 1 << 26, 256
@@ -79,7 +79,7 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
 
 
 def _find_fixed_bytes(chunk: ColumnChunk) -> int:
-    """Return the size in bytes of each value of a column; for numbers and booleans 16, the most that one takes; 0 if sizes vary."""
+    """Return the size in bytes of each value of a column; for numbers and booleans the maximum, 16; 0 if sizes vary."""
     if chunk.kind == _BYTE_ARRAY:
         return 0
     return chunk.width if chunk.kind == _FIXED else _NUMBER_BYTES

@@ -1,4 +1,4 @@
-"""Warnings of a conversion: a line for each surprising fact about its input, with the option that changes it.
+"""Warnings of a conversion: a line for each surprising fact about its input, with a hint.
 
 They are derived only from the counts and notes of the listing, the attributes of the source, the options, and the classes of the
 dataset that an append adds to, so they are the same on every engine and in a dry run.

@@ -53,7 +53,7 @@ def array_elements(
             not an array; the message names the byte, except for UTF-16.
     """
     text = _Text(file, path, piece_bytes)
-    text.expect("{", "a JSON object")
+    text.expect("{", expected="a JSON object")
     if text.take_if_next("}"):
         text.expect_end()
         return
@@ -61,7 +61,7 @@ def array_elements(
         key = text.parse_value()
         if not isinstance(key, str):
             raise text.make_syntax_error(f"not JSON: a {type(key).__name__} in place of a key")
-        text.expect(":", "a colon")
+        text.expect(":", expected="a colon")
         if key not in keys:
             text.parse_value()
         elif text.peek(expected="an array") != "[":
@@ -70,13 +70,13 @@ def array_elements(
             yield from _iterate_elements(text, key)
         if not text.take_if_next(","):
             break
-    text.expect("}", "a comma or a closing brace")
+    text.expect("}", expected="a comma or a closing brace")
     text.expect_end()
 
 
 def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
     """Yield the elements of the array at the current position."""
-    text.expect("[", "an array")
+    text.expect("[", expected="an array")
     if text.take_if_next("]"):
         return
     while True:
@@ -85,7 +85,7 @@ def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
         yield Element(key, text.parse_value(), offset)
         if not text.take_if_next(","):
             break
-    text.expect("]", "a comma or a closing bracket")
+    text.expect("]", expected="a comma or a closing bracket")
 
 
 class _Text:
@@ -188,7 +188,7 @@ class _Text:
         piece = self._file.read(max(self._piece_bytes, len(self._text) - self._position))
         if not self._read_byte_count and piece.startswith(UTF16_BOMS):
             raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
-        is_first = not self._read_byte_count
+        is_first_piece = not self._read_byte_count
         self._read_byte_count += len(piece)
         self._is_at_end = not piece
         try:
@@ -198,7 +198,7 @@ class _Text:
             error_offset = self._read_byte_count - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
         # The decoder drops a byte order mark, which is part of the file.
-        bom_size = len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
+        bom_size = len(codecs.BOM_UTF8) if is_first_piece and piece.startswith(codecs.BOM_UTF8) else 0
         self._mark_offset = self.offset + bom_size
         self._text, self._position, self._mark = self._text[self._position :] + more, 0, 0
         return not self._is_at_end or bool(more)

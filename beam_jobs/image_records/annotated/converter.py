@@ -154,7 +154,7 @@ class AnnotatedConverter(ImageConverter):
         """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
         if not annotation.target:
             raise annotation.place.make_error("no target", annotation.picture)
-        data = _read_file(annotation.target, annotation, "target")
+        data = _read_file(annotation.target, annotation, kind="target")
         try:
             return make_stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
@@ -195,7 +195,7 @@ def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
 
 def _read_map(annotation: ImageAnnotation) -> bytes | None:
     """Return the bytes of a picture's label map, None if it has none; BadRecordError if it cannot be read."""
-    return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
+    return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, kind="label map")
 
 
 def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
