@@ -41,7 +41,7 @@ class Standing(enum.IntEnum):
 def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
     """Return the entries of all references of packs, in their order, each marked as a record.
 
-    An entry is a key, a hash of what the listing states of the input, and whether it was rejected.
+    An entry is the first half of the key's digest, a hash of what the listing states of the input, and whether it was rejected.
 
     Args:
         packs: packs of the references.
@@ -55,7 +55,6 @@ def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None
         # A single description if all references of the pack share it; NumPy broadcasts its hash to all rows.
         descriptions = np.array([_hash_description(*description) for description in pack.entry_texts()], np.uint64)
         rows = words[first_row : first_row + len(pack.keys)]
-        # An entry begins with the first half of the key's digest.
         rows[:, 0] = pack_digests[:, 0]
         rows[:, 1] = _hash_states(descriptions, pack.sizes.astype(np.uint64))
         first_row += len(rows)

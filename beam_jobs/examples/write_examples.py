@@ -97,8 +97,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         UsageError: an argument is invalid, or two do not fit each other.
 
     The pipeline, when it is built or run, raises:
-        UsageError: the PCollection is unbounded, or there are too few examples for the requested shards.
-        OutputError: the output folder holds files that neither `resume` nor `overwrite` accepts.
+        UsageError: the PCollection is unbounded, workers on other machines cannot write to `output`, or there are too few examples
+            for the requested shards.
+        OutputError: the output folder is another run's, or holds files that neither `resume` nor `overwrite` accepts.
         SourceError: there are no examples, an element is not one, a key is repeated, or a label is unknown (BadRecordError).
         FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; the
             message names the feature.
@@ -154,18 +155,20 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
-        """Apply the transform; UsageError if the examples are unbounded."""
+        """Add the steps to the pipeline of the examples; the class describes what is raised."""
         if not examples.is_bounded:
             raise UsageError(
                 "WriteTFRecordShards: the PCollection is unbounded, and the shards depend on all examples. Pass a bounded one."
             )
         pipeline = examples.pipeline
-        options = _limit_options(self._options, is_local=is_in_process(type(pipeline.runner).__name__))
-        check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
+        runner_name = type(pipeline.runner).__name__
+        is_local = is_in_process(runner_name)
+        options = _limit_options(self._options, is_local=is_local)
+        check_places(pipeline.options, {"output": options.output}, runner_name)
         # The output is checked now, before the pipeline spends hours; existing files stay unchanged until the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
-        claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
+        claim = Claim.new(PIPELINE if is_local else JOB)
         limits = options.request_limits
         claim_input = AsSingleton(
             pipeline

@@ -195,13 +195,13 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
     # An array of uint8, such as pixels, is stored as its bytes; a single uint8 is a number like any other.
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
-    types: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
-    if array.dtype.kind not in types:
+    types_by_kind: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
+    if array.dtype.kind not in types_by_kind:
         raise FeatureError(
             f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer,"
             " float, bytes or str)."
         )
-    return _make_feature(name, types[array.dtype.kind], array.shape), array
+    return _make_feature(name, types_by_kind[array.dtype.kind], array.shape), array
 
 
 def _make_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Feature:
