@@ -57,8 +57,8 @@ class Base:
             layout: the feature layout that new records would have.
 
         Raises:
-            OutputError: it has another layout, was made with other options or by a job that keeps no keys, or the fingerprint of
-                its source is damaged.
+            OutputError: the dataset differs in layout or options, was written by a job that keeps no keys, or has a damaged
+                fingerprint of its source.
         """
         dataset = open_dataset(output)
         manifest = dataset.manifest
@@ -77,20 +77,20 @@ class Base:
                 f"--append: {output}/{MANIFEST_NAME}: the fingerprint of the source is not as it was written (got"
                 f" {manifest.source.fingerprint!r}, expected 32 hexadecimal digits). {RESTORE}"
             )
-        # New shards may have another size than the existing ones.
+        # New shards may differ in size from the existing ones.
         stored_options, new_options = (
             {name: value for name, value in options.items() if name not in _SHARD_SIZE_OPTIONS}
             for options in (manifest.options, deciding_options)
         )
-        reject_other_options(output, stored_options, new_options, "--append")
+        reject_other_options(output, stored_options, new_options, flag="--append")
         return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
-        """Raise OutputError if new records would have other features; only sizes and the number of classes may differ."""
+        """Raise OutputError if the features of new records differ in more than sizes and the number of classes."""
         _reject_other_features(self.output, self.manifest.features, features)
 
     def check_annotations(self, schema: AnnotationSchema | None) -> None:
-        """Raise OutputError if new objects have classes that labels.txt of the dataset does not list."""
+        """Raise OutputError if new pictures and new objects both have classes: labels.txt lists only those of pictures."""
         if schema is not None and schema.has_unlisted_classes:
             raise OutputError(
                 f"--append: pictures and objects have classes, and {self.output}/labels.txt lists only those of pictures, so new"
@@ -113,15 +113,16 @@ class Base:
         """Return the file names of the existing shards and of the shards in `plan`."""
         return self.manifest.shard_names() | plan.shard_names(self.number)
 
-    def extend_labels(self, labels: Labels, are_integers: bool) -> Labels:
-        """Return the classes of the dataset in their order, followed by the new ones; those of `labels` if `--labels` is passed.
+    def extend_labels(self, labels: Labels, has_integer_labels: bool) -> Labels:
+        """Return the classes of the dataset in their order, followed by the new ones; `labels` unchanged with `--labels`.
 
         Args:
             labels: the classes of the input.
-            are_integers: whether they are whole numbers that are the labels themselves.
+            has_integer_labels: whether the classes of the input are whole numbers that are the labels themselves.
 
         Raises:
-            OutputError: labels of existing records would have to change, or only one of the two has whole numbers as classes.
+            OutputError: labels of existing records would have to change, or whole numbers are the classes of only the dataset or
+                only the input.
             SourceError: a new label is so large that almost all classes would be empty.
         """
         old_names = self.labels or ()
@@ -142,12 +143,12 @@ class Base:
                 f"--append: the classes of {self.output} are whole numbers, which are labels themselves, and the input has the"
                 f" class {text_name!r}. Write its number, or name another folder."
             )
-        if are_integers and names != _list_integer_labels(len(names)):
+        if has_integer_labels and names != _list_integer_labels(len(names)):
             raise OutputError(
                 f"--append: the classes of the input are whole numbers, which are labels themselves, and those of {self.output}"
                 f" have names, such as {old_names[0]!r}. Write names, or name another folder."
             )
-        if are_integers:
+        if has_integer_labels:
             check_classes(len(names) - 1, len(old_names), f"--append to {self.output}")
         return Labels(names)
 
@@ -155,17 +156,17 @@ class Base:
         """Return the manifest of the dataset together with the added shards.
 
         Args:
-            added: the manifest of the new shards alone.
+            added: manifest of the append, whose splits have only the new shards.
 
         Raises:
-            FeatureError: raw values have a different shape than those of the dataset.
+            FeatureError: raw values differ in shape from those of the dataset.
         """
         old, new = self.manifest, added
         splits = {
             name: _join_splits(old.splits.get(name), new.splits.get(name))
             for name in sorted({*old.splits, *new.splits})
         }
-        # Matched by name: flags may name the fields in another order. Without new shards there are no new features.
+        # Features are matched by name: flags may name the fields in another order. Without new shards there are no new features.
         features = {feature.name: feature for feature in (new.features if new.splits else old.features)}
         source = Source(
             input=new.source.input,
@@ -242,9 +243,9 @@ def plan_append(tally: Tally, ratios: Mapping[str, float], options: ConvertOptio
     return make_plan(tally, ratios, dataclasses.replace(options, split=None), overhead)
 
 
-def _list_integer_labels(count: int) -> tuple[str, ...]:
+def _list_integer_labels(class_count: int) -> tuple[str, ...]:
     """Return the class names "0", "1" and so on, which are the labels themselves."""
-    return tuple(map(str, range(count)))
+    return tuple(map(str, range(class_count)))
 
 
 def _add_counts(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
@@ -253,9 +254,9 @@ def _add_counts(counts: Mapping[str, int], other: Mapping[str, int]) -> dict[str
 
 def _join_splits(old: Split | None, new: Split | None) -> Split:
     """Return a split with the old shards, then the new ones; an argument is None if its dataset lacks the split."""
-    parts = [split for split in (old, new) if split is not None]
-    shards = tuple(shard for split in parts for shard in split.shards)
-    return Split(shards, sum(split.decoded_bytes for split in parts))
+    splits = [split for split in (old, new) if split is not None]
+    shards = tuple(shard for split in splits for shard in split.shards)
+    return Split(shards, sum(split.decoded_bytes for split in splits))
 
 
 def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:

@@ -41,25 +41,25 @@ class Standing(enum.IntEnum):
 def make_entries(packs: Sequence[Pack], digests: Sequence[Digests] | None = None) -> Entries:
     """Return the entries of all references of packs, in their order, each marked as a record.
 
-    An entry is a key, a hash of what the listing states of the input, and whether it was rejected.
+    An entry is the first half of the key's digest, a hash of what the listing states of the input, and whether it was rejected.
 
     Args:
         packs: packs of the references.
         digests: digests of the keys of each pack; computed if omitted.
     """
     digests = digests or [pack.keys.digests() for pack in packs]
-    # Big-endian, since entries are sorted as bytes.
+    # The words are big-endian, since entries are sorted as bytes.
     words = np.empty((sum(len(pack.keys) for pack in packs), 2), ">u8")
-    first = 0
+    first_row = 0
     for pack, pack_digests in zip(packs, digests, strict=True):
-        descriptions = np.array([_hash_description(*texts) for texts in pack.entry_texts()], np.uint64)
-        rows = words[first : first + len(pack.keys)]
-        # An entry begins with the first half of the key's digest.
+        # A single description if all references of the pack share it; NumPy broadcasts its hash to all rows.
+        descriptions = np.array([_hash_description(*description) for description in pack.entry_texts()], np.uint64)
+        rows = words[first_row : first_row + len(pack.keys)]
         rows[:, 0] = pack_digests[:, 0]
         rows[:, 1] = _hash_states(descriptions, pack.sizes.astype(np.uint64))
-        first += len(rows)
+        first_row += len(rows)
     entries = words.view(np.uint8)
-    # An entry holds all but the last byte of the hash.
+    # The mark of a record replaces the last byte of the hash.
     entries[:, -1] = RECORD[0]
     return entries.reshape(-1).view(ENTRY)
 

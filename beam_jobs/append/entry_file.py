@@ -4,7 +4,7 @@ Its layout, integers little-endian:
 
     bytes      what
     8          B, number of buckets, a power of two
-    8 (B+1)    index of the first entry of each bucket, and of all entries, uint64
+    8 (B+1)    index of the first entry of each bucket, then the number of all entries, uint64
     16 N       the entries of tpudata.format.shards.keys, in ascending order as bytes
 
 A bucket has the entries whose keys begin with the same bits: on average at most 128, 2 kB, so that an input costs one small read.
@@ -46,7 +46,7 @@ from tpudata.storage import for_each, is_remote, storage_for
 from tpudata.storage.local.errors import translate_errors
 from tpudata.storage.local.file_urls import local_path
 
-# Entries of a bucket, at most on average.
+# Maximum mean number of entries in a bucket.
 _MAX_BUCKET_ENTRIES = 1 << 7
 # Buckets that one request fetches from an object store: 1 MB.
 _FETCHED_BUCKETS = 1 << 9
@@ -59,7 +59,7 @@ _KEYS_SUFFIX = ".keys"
 _LINE_BYTES = 200
 # Entries that are sorted at a time: 16 MB.
 _SORTED_ENTRIES = 1 << 20
-# Most temporary files that hold entries until they are sorted.
+# Maximum number of temporary files that hold entries until they are sorted.
 _MAX_FILES = 256
 # Files of keys that are read at the same time, since each request to an object store is slow.
 _READERS = 16
@@ -80,7 +80,7 @@ def write_entry_file(dataset: Dataset, path: str) -> None:
         OutputError: the keys of a shard are missing.
         StorageError: a file could not be read or written.
     """
-    # Estimated from the sizes of the files, since the manifest's counts have not been compared with the files yet.
+    # The count is estimated from file sizes, since the manifest's counts have not been compared with the files yet.
     write_entries(_read_entries(dataset), _estimate_entry_count(dataset), path)
 
 
@@ -95,14 +95,14 @@ def write_entries(
     """Write entries in any order into one sorted file.
 
     Memory holds one of the parts, and about `entries_per_sort` entries of 16 bytes while they are sorted; temporary files of
-    this machine hold the rest. Above 256 * `entries_per_sort` entries the sorted groups grow, since there are at most 256 files.
+    this machine hold the rest. Beyond 256 * `entries_per_sort` entries, more are sorted at a time: there are at most 256 files.
 
     Args:
-        parts: the entries, S16 [n] each.
+        parts: arrays of entries, S16 [n] each.
         expected_count: approximate number of all entries.
         path: path of the file.
-        max_bucket_entries: entries of a bucket, at most on average.
-        entries_per_sort: entries that are sorted at a time, on average.
+        max_bucket_entries: maximum mean number of entries in a bucket.
+        entries_per_sort: mean number of entries that are sorted at a time.
 
     Raises:
         StorageError: the file could not be written.
@@ -116,10 +116,10 @@ def write_entries(
             keys = split_words(entries)[:, 0]
             np.add.at(bucket_counts, _take_first_bits(keys, bucket_bits), 1)
             _write_to_files(entries, _take_first_bits(keys, file_bits), files)
-        firsts = np.concatenate([[0], np.cumsum(bucket_counts)]).astype(_NUMBER)
+        first_entries = np.concatenate([[0], np.cumsum(bucket_counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as output:
-            output.write(np.array([len(bucket_counts)], _NUMBER).tobytes() + firsts.tobytes())
-            # A file has all keys with the same first bits, so the files, each sorted, are in order.
+            output.write(np.array([len(bucket_counts)], _NUMBER).tobytes() + first_entries.tobytes())
+            # A temporary file has all keys with the same first bits, so the files, each sorted, are in order.
             for file in files:
                 file.seek(0)
                 output.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())
@@ -151,11 +151,11 @@ class EntryFile:
         bucket_count = int(np.frombuffer(self._storage.read_range(path, 0, number_bytes), _NUMBER)[0])
         index_bytes = number_bytes * (bucket_count + 1)
         # Index of the first entry of each bucket, and then the number of all entries.
-        self._firsts = np.frombuffer(self._storage.read_range(path, number_bytes, index_bytes), _NUMBER).astype(
+        self._first_entries = np.frombuffer(self._storage.read_range(path, number_bytes, index_bytes), _NUMBER).astype(
             np.int64
         )
-        # Offset of the first entry in the file.
-        self._start = number_bytes + index_bytes
+        # Byte offset of the first entry in the file.
+        self._entries_offset = number_bytes + index_bytes
         # The number of buckets is a power of 2: the first bits of a key are the index of its bucket.
         self._bucket_bits = bucket_count.bit_length() - 1
         # Whether `_file` is a local copy of an object, into which `_fetch_groups` writes the buckets that are needed.
@@ -165,7 +165,7 @@ class EntryFile:
         if not self._is_copy:
             weakref.finalize(self, os.close, self._file)
             # Objects in a store are always whole; a local file may have been truncated.
-            expected_size = self._start + int(self._firsts[-1]) * ENTRY_BYTES
+            expected_size = self._entries_offset + int(self._first_entries[-1]) * ENTRY_BYTES
             with translate_errors("read", path):
                 size = os.fstat(self._file).st_size
             if size != expected_size:
@@ -177,7 +177,7 @@ class EntryFile:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def find_standings(self, inputs: Sequence[Reference | BadRecordError]) -> list[Standing]:
-        """Return the standing of each of some inputs in the dataset.
+        """Return the standing of each input in the dataset.
 
         Args:
             inputs: references, and errors of inputs without one; an error is `REJECTED` if the dataset lists it, else `NEW`.
@@ -201,10 +201,10 @@ class EntryFile:
         row_begins = np.append(row_begins, len(order))
         if self._is_copy:
             self._fetch_groups(np.unique(buckets // self._buckets_per_fetch).tolist())
-        for first in range(0, len(buckets), self._buckets_per_search):
-            stop = min(first + self._buckets_per_search, len(buckets))
-            rows = order[row_begins[first] : row_begins[stop]]
-            entries = split_words(self._read_buckets(buckets[first:stop]))
+        for batch_begin in range(0, len(buckets), self._buckets_per_search):
+            batch_end = min(batch_begin + self._buckets_per_search, len(buckets))
+            rows = order[row_begins[batch_begin] : row_begins[batch_end]]
+            entries = split_words(self._read_buckets(buckets[batch_begin:batch_end]))
             entry_keys, input_keys = entries[:, 0], words[rows, 0]
             # The entries with the key of `rows[i]` are `entries[begins[i] : ends[i]]`, since entries are sorted.
             begins, ends = (np.searchsorted(entry_keys, input_keys, side) for side in ("left", "right"))
@@ -212,7 +212,7 @@ class EntryFile:
             standings[rows[has_single]] = find_single_standings(
                 words[rows[has_single], 1], entries[begins[has_single], 1]
             )
-            # Errors, and keys with several entries (such as a record and an earlier reject), are few.
+            # Errors, and keys with several entries (such as a record and an earlier reject), are so few that a loop is fast enough.
             for index in np.flatnonzero((begins < ends) & ~has_single).tolist():
                 row = int(rows[index])
                 stored = entries[begins[index] : ends[index], 1].tolist()
@@ -221,17 +221,17 @@ class EntryFile:
 
     def _read_buckets(self, buckets: npt.NDArray[np.int64]) -> Entries:
         """Return the entries of ascending buckets; neighbouring buckets are read together."""
-        firsts, stops = self._firsts[buckets], self._firsts[buckets + 1]
+        first_entries, stop_entries = self._first_entries[buckets], self._first_entries[buckets + 1]
         # Whether entries of other buckets lie between each bucket and the next one, so that a run ends there.
-        has_gap = stops[:-1] != firsts[1:]
-        run_firsts = firsts[np.concatenate([[True], has_gap])].tolist()
-        run_stops = stops[np.concatenate([has_gap, [True]])].tolist()
+        has_gap = stop_entries[:-1] != first_entries[1:]
+        run_firsts = first_entries[np.concatenate([[True], has_gap])].tolist()
+        run_stops = stop_entries[np.concatenate([has_gap, [True]])].tolist()
         runs = zip(run_firsts, run_stops, strict=True)
         return np.frombuffer(b"".join(self._read_run(first, stop) for first, stop in runs if first < stop), ENTRY)
 
     def _read_run(self, first_entry: int, stop_entry: int) -> bytes:
         """Return the bytes of the entries [first_entry, stop_entry); StorageError if the file ends before `stop_entry`."""
-        offset, size = self._start + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
+        offset, size = self._entries_offset + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
         with translate_errors("read", self._path):
             data = os.pread(self._file, size, offset)
         if len(data) != size:
@@ -249,10 +249,10 @@ class EntryFile:
     def _fetch_group(self, group_index: int) -> None:
         """Fetch a group of buckets into the local copy, at the same offset as in the file, unless another thread has done so."""
         first_bucket = group_index * self._buckets_per_fetch
-        # The last group may have fewer buckets. The last item of `_firsts` is the number of all entries.
-        stop_bucket = min(first_bucket + self._buckets_per_fetch, len(self._firsts) - 1)
-        first_entry, stop_entry = int(self._firsts[first_bucket]), int(self._firsts[stop_bucket])
-        offset, length = self._start + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
+        # The last group may have fewer buckets. The last item of `_first_entries` is the number of all entries.
+        stop_bucket = min(first_bucket + self._buckets_per_fetch, len(self._first_entries) - 1)
+        first_entry, stop_entry = int(self._first_entries[first_bucket]), int(self._first_entries[stop_bucket])
+        offset, length = self._entries_offset + first_entry * ENTRY_BYTES, (stop_entry - first_entry) * ENTRY_BYTES
         with self._locks[group_index % len(self._locks)]:
             if group_index not in self._fetched_groups:
                 os.pwrite(self._file, self._storage.read_range(self._path, offset, length), offset)
@@ -261,7 +261,7 @@ class EntryFile:
 
 @functools.lru_cache(maxsize=1)
 def open_entry_file(path: str) -> EntryFile:
-    """Return the file of `write_entry_file` at a path, opened once in a process. Every run has a separate path."""
+    """Return the file of `write_entry_file` at a path; cached for the process, since every run has a separate path."""
     return EntryFile(path)
 
 
@@ -276,18 +276,18 @@ def _open_unlinked_file(owner: EntryFile) -> int:
     return descriptor
 
 
-def _count_index_bits(entry_count: int, max_group_entries: int) -> int:
-    """Return how many bits the index of a group of entries needs, if a group has at most `max_group_entries` on average."""
+def _count_index_bits(entry_count: int, max_entries: int) -> int:
+    """Return how many bits the index of a bucket or a file needs, if each has at most `max_entries` entries on average."""
     # Rounded up.
-    group_count = -(-entry_count // max_group_entries)
+    container_count = -(-entry_count // max_entries)
     # If there are no entries, the largest index would be -1; no bits are needed then.
-    return max(0, group_count - 1).bit_length()
+    return max(0, container_count - 1).bit_length()
 
 
-def _take_first_bits(keys: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
-    """Return the first bits of each key, which are the index of its bucket or file: int64 [n]."""
+def _take_first_bits(keys: npt.NDArray[np.uint64], bit_count: int) -> npt.NDArray[np.int64]:
+    """Return the first `bit_count` bits of each key, which are the index of its bucket or file: int64 [n]."""
     # numpy cannot shift by all 64 bits.
-    return (keys >> np.uint64(HASH_BITS - bits)).astype(np.int64) if bits else np.zeros(len(keys), np.int64)
+    return (keys >> np.uint64(HASH_BITS - bit_count)).astype(np.int64) if bit_count else np.zeros(len(keys), np.int64)
 
 
 def _write_to_files(entries: Entries, file_indices: npt.NDArray[np.int64], files: Sequence[IO[bytes]]) -> None:
@@ -302,7 +302,7 @@ def _write_to_files(entries: Entries, file_indices: npt.NDArray[np.int64], files
 def _read_entries(dataset: Dataset) -> Iterator[Entries]:
     """Yield the entries of all shards, and then of rejected inputs."""
     shards = (shard for split in dataset.manifest.splits.values() for shard in split.shards)
-    # In batches, since `pool.map` would hold the entries of all shards that the caller has not taken yet.
+    # Read in batches, since `pool.map` would hold the entries of all shards that the caller has not taken yet.
     with ThreadPoolExecutor(_READERS) as pool:
         while batch := list(itertools.islice(shards, 4 * _READERS)):
             yield from pool.map(functools.partial(_read_shard_entries, dataset), batch)

@@ -1,4 +1,4 @@
-"""A source of the new inputs of another source: a dataset does not have them yet."""
+"""Sources of the new inputs of another source: those that a dataset does not have yet."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class NewInputs(Source):
 
         Args:
             part: one of `parts()`.
-            ignored: extended with the path of each file that is skipped by its name.
+            ignored: list to which the path of each file that is skipped by its name is appended.
         """
         return ((self.base.number, unit) for unit in list_units(self.source, part, ignored))
 
@@ -109,7 +109,7 @@ class NewInputs(Source):
 
         Args:
             unit: (number of the append, unit of the source), from `units`.
-            ignored: extended with the path of each file that is skipped by its name.
+            ignored: list to which the path of each file that is skipped by its name is appended.
             reject: called with a new rejection.
 
         Raises:
@@ -180,6 +180,7 @@ class NewPacks(NewInputs, PackSource):
         self, unit: tuple[int, SourceUnit], ignored: list[str], reject: Reject = raise_rejection
     ) -> Iterator[Reference]:
         """Yield the references in `packs` one by one."""
+        # Called by name, since `super` would take the method of NewInputs.
         return PackSource.references(self, unit, ignored, reject)
 
     def _select_packs(self, packs: Sequence[ListedPack]) -> Iterator[ListedPack]:
@@ -222,7 +223,7 @@ class _NewRejections:
             self.pass_on()
 
     def pass_on(self) -> None:
-        """Pass the new ones of the held rejections on."""
+        """Pass on the held rejections that the dataset does not list, and hold none."""
         if not self._held:
             return
         held, self._held = self._held, []

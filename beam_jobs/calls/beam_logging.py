@@ -16,6 +16,7 @@ class _WithoutBeamHandler:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # Number of calls that are in the context; the last one to leave it removes the handler.
         self._user_count = 0
         self._added_handler: logging.Handler | None = None
 

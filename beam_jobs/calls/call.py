@@ -75,7 +75,7 @@ def call_job(
         if run.detach:
             check_detachable(beam_options)
         with job.prepare(flags, beam_options) as conversion:
-            # `progress` and `pipeline` are arguments of the function alone, without a flag of the command.
+            # `progress` and `pipeline` are arguments only of the function, without a flag of the command.
             draws_bar = bool(options.get("progress"))
             if run.dry_run:
                 return _make_plan(conversion, draws_bar)

@@ -67,7 +67,15 @@ def convert_images(
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
-    return _call("convert_images", "images", _format_paths(input, output), ImageKeywords, options, dry_run, detach)
+    return _call(
+        "convert_images",
+        _format_paths(input, output),
+        ImageKeywords,
+        options,
+        module_name="images",
+        dry_run=dry_run,
+        detach=detach,
+    )
 
 
 @overload
@@ -108,7 +116,15 @@ def convert_text(
         MissingExtraError: Apache Beam is not installed.
         TypeError: there is no option of that name.
     """
-    return _call("convert_text", "text", _format_paths(input, output), TextKeywords, options, dry_run, detach)
+    return _call(
+        "convert_text",
+        _format_paths(input, output),
+        TextKeywords,
+        options,
+        module_name="text",
+        dry_run=dry_run,
+        detach=detach,
+    )
 
 
 @overload
@@ -166,15 +182,16 @@ def reshard(
     """
     paths = [input] if isinstance(input, (str, os.PathLike)) else list(input)
     words = [*map(_format_positional, paths), f"--output={os.fspath(output)}"]
-    return _call("reshard", "reshard", words, ReshardKeywords, options, dry_run, detach)
+    return _call("reshard", words, ReshardKeywords, options, module_name="reshard", dry_run=dry_run, detach=detach)
 
 
 def _call(
     name: str,
-    module_name: str,
     paths: Sequence[str],
-    keywords: type,
+    keywords_type: type,
     options: Mapping[str, Any],
+    *,
+    module_name: str,
     dry_run: bool,
     detach: bool,
 ) -> Outcome:
@@ -182,17 +199,17 @@ def _call(
 
     Args:
         name: name of the function, in `tpudata`.
-        module_name: name of the command's module, in `beam_jobs`.
         paths: the input and the output as words of the command line.
-        keywords: type of the function's options.
+        keywords_type: TypedDict of the function's options.
         options: options of the function by name, without `dry_run` and `detach`.
+        module_name: name of the command's module, in `beam_jobs`.
         dry_run: whether to return a plan.
         detach: whether to return None when the job is submitted.
 
     Raises:
         MissingExtraError: Beam is not installed.
     """
-    names = (*keywords.__annotations__, "dry_run", "detach")
+    names = (*keywords_type.__annotations__, "dry_run", "detach")
     with without_beam_handler:
         try:
             call = importlib.import_module("beam_jobs.calls.call")

@@ -1,8 +1,8 @@
 """The options of the conversions as keywords of their functions, written out for type checkers.
 
-Each is an option of the command; the field of the command's options describes it (tpudata/console/option.py). Passing None is the
-same as omitting the keyword. If a flag takes several items in one string, a keyword takes the string, or a mapping or sequence of
-the items.
+Each but `pipeline`, `runner`, `beam_options` and `progress` is an option of the command, described in the field of the command's
+options (tpudata/console/option.py). Passing None is the same as omitting the keyword. If a flag takes several items in one string,
+a keyword takes the string, or a mapping or sequence of the items.
 """
 
 from __future__ import annotations

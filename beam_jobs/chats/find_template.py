@@ -13,7 +13,7 @@ from tpudata.tokenizers.open_tokenizer import TokenizerSpec
 
 _CONFIG_NAME, _TEMPLATE_NAME = "tokenizer_config.json", "chat_template.jinja"
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-# Far more than any template or config has. Without this limit, another file would be read to memory whole.
+# Far more than any template or config has. Without this limit, all of a wrong file would be read into memory.
 _MAX_BYTES = 1 << 24
 # Name of the template that is used if a config has several.
 _DEFAULT = "default"
@@ -27,7 +27,7 @@ def find_chat_template(path: str | None, tokenizer: TokenizerSpec) -> ChatTempla
         tokenizer: the tokenizer; a tokenizer_config.json next to its file names the special tokens, unless `path` is such a file.
 
     Raises:
-        SourceError: a file is missing or damaged.
+        SourceError: a file is missing, too large or damaged.
         UsageError: there is no template, or it is not Jinja.
         MissingExtraError: the package jinja2 is not installed.
     """

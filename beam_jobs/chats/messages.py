@@ -61,20 +61,20 @@ def _parse_messages(row: Mapping[str, Any], column: str) -> list[dict[str, Any]]
     return [_parse_message(index, message) for index, message in enumerate(messages)]
 
 
-def _parse_message(index: int, message: Any) -> dict[str, Any]:
+def _parse_message(message_index: int, message: Any) -> dict[str, Any]:
     """Return a message of either form with `role`, `content` and its other keys; ValueError if it is invalid."""
     if not isinstance(message, dict):
-        raise ValueError(f"message {index} is not an object: {abbreviate_json(message)}")
+        raise ValueError(f"message {message_index} is not an object: {abbreviate_json(message)}")
     # A struct of Parquet has every key, with None in place of a missing one.
     message = {name: value for name, value in message.items() if value is not None}
     role_name, content_name = ("from", "value") if "from" in message and "role" not in message else ("role", "content")
     role, content = message.pop(role_name, None), message.pop(content_name, None)
     if not isinstance(role, str) or role not in _ROLES:
         raise ValueError(
-            f"unknown role: message {index} (got {abbreviate_json(role)}, expected {', '.join(map(repr, _ROLES))})"
+            f"unknown role: message {message_index} (got {abbreviate_json(role)}, expected {', '.join(map(repr, _ROLES))})"
         )
     if not isinstance(content, str) and not (content is None and "tool_calls" in message):
-        raise ValueError(f"message {index} has no text: {abbreviate_json(content)}")
+        raise ValueError(f"message {message_index} has no text: {abbreviate_json(content)}")
     return {"role": _ROLES[role], "content": content or "", **message}
 
 

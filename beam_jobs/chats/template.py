@@ -1,6 +1,6 @@
 """Chat templates: Jinja sources that turn the messages of a chat into the text that a model was trained on.
 
-They are rendered in Jinja's sandbox, as Hugging Face's `apply_chat_template` does. The assistant's text is that in
+They are rendered in Jinja's sandbox, as Hugging Face's `apply_chat_template` does. The assistant's text is the content of
 `{% generation %}` blocks; if a template has none, it is what each message of the assistant adds to the text of the earlier ones.
 """
 
@@ -34,7 +34,7 @@ class ChatText(NamedTuple):
 
     Attributes:
         text: the rendered text, without marks.
-        spans: (begin, end) in characters of each part that the assistant says, in order.
+        spans: (begin, end) in characters of each piece of the text that the assistant says, in order.
     """
 
     text: str
@@ -77,11 +77,11 @@ class ChatTemplate:
         """Return the text of a chat with the assistant's spans.
 
         Raises:
-            ValueError: the template raises, shows no words of the assistant, or the assistant's words cannot be found in the text.
+            ValueError: the template raises or shows no words of the assistant, or these cannot be found in the text.
         """
         text = self._render(messages)
-        is_marked = _GENERATION.search(self.source) is not None
-        chat = _unmark(text) if is_marked else ChatText(text, list(self._find_spans(messages, text)))
+        has_generation_blocks = _GENERATION.search(self.source) is not None
+        chat = _unmark(text) if has_generation_blocks else ChatText(text, list(self._find_spans(messages, text)))
         if all(begin == end for begin, end in chat.spans):
             raise ValueError("the template shows nothing that the assistant says")
         return chat
@@ -103,7 +103,7 @@ class ChatTemplate:
             text_before = self._render(messages[:index], add_generation_prompt=True) if index else ""
             text_through = self._render(messages[: index + 1])
             if not text_through.startswith(text_before):
-                # Some templates begin an answer differently than their generation prompt does.
+                # Some templates begin an answer differently from their generation prompt.
                 text_before = self._render(messages[:index])
             if not (text_through.startswith(text_before) and text.startswith(text_through)):
                 raise ValueError(
@@ -133,22 +133,23 @@ def has_marks(text: str) -> bool:
 
 
 def _unmark(marked: str) -> ChatText:
-    """Return a text without the marks of the assistant's parts, and the spans that they enclosed."""
-    parts: list[str] = []
+    """Return a text without the marks around the assistant's words, and the spans of these words."""
+    # The text between the marks.
+    pieces: list[str] = []
     spans: list[tuple[int, int]] = []
-    # Number of characters of `parts`, and where the assistant's current part begins in them.
+    # Number of characters of `pieces`, and where the assistant's current words begin in them.
     length = begin = 0
     # End of the last mark in `marked`.
     position = 0
     for mark in _MARK.finditer(marked):
-        parts.append(marked[position : mark.start()])
-        length += len(parts[-1])
+        pieces.append(marked[position : mark.start()])
+        length += len(pieces[-1])
         position = mark.end()
         if mark[0] == _BEGIN:
             begin = length
         elif length > begin:
             spans.append((begin, length))
-    return ChatText("".join([*parts, marked[position:]]), spans)
+    return ChatText("".join([*pieces, marked[position:]]), spans)
 
 
 def _list_template_errors() -> tuple[type[Exception], ...]:
@@ -173,7 +174,7 @@ def _import_jinja() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "jinja2":
             raise
-        raise MissingExtraError("--chat", "text") from error
+        raise MissingExtraError("--chat", extra="text") from error
 
 
 @functools.lru_cache(maxsize=4)

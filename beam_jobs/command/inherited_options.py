@@ -90,7 +90,7 @@ def _find_chat_template(entries: Mapping[str, Any], output: str) -> Any:
 
 
 def _find_tokenizer(entries: Mapping[str, Any], output: str) -> Any:
-    """Return the tokenizer in the notation of --tokenizer, with the path of its file next to the shards; None if text is stored."""
+    """Return the tokenizer as --tokenizer takes it, with the path of its file next to the shards; None without a tokenizer."""
     identity = entries.get("tokenizer")
     if not isinstance(identity, Mapping):
         return None

@@ -24,14 +24,14 @@ class _WithoutTracebacks:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._has_dropped = False
+        self._has_dropped_traceback = False
 
     def write(self, text: str) -> int:
         """Write a string, unless it is a traceback of a worker or the line break after one; return the string's length."""
         is_traceback = text.startswith(_BEGIN) and _BEAM_WORKER_PATH in text
         # `print` writes the line break after a traceback separately.
-        is_its_line_break = self._has_dropped and text == "\n"
-        self._has_dropped = is_traceback
+        is_its_line_break = self._has_dropped_traceback and text == "\n"
+        self._has_dropped_traceback = is_traceback
         return len(text) if is_traceback or is_its_line_break else self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -40,20 +40,20 @@ class _WithoutTracebacks:
 
 @contextlib.contextmanager
 def hide_worker_tracebacks() -> Iterator[None]:
-    """Suppress tracebacks of Beam's workers and threads in this process; only for commands, which own their process.
+    """Suppress tracebacks of Beam's workers and threads in this process; only for commands, since others may need its stderr.
 
-    After an error they stay suppressed to the end of a command's process: steps that still run fail when their engine and files
-    disappear.
+    After an error, if the command owns its process, they stay suppressed to the end of the process: steps that still run fail when
+    their engine and files disappear.
     """
     stream = sys.stderr
     own_stderr = _separate_stderr(stream)
-    hook = threading.excepthook
+    earlier_hook = threading.excepthook
     logger = logging.getLogger("apache_beam")
     level = logger.level
 
     def report_other_threads(failure: threading.ExceptHookArgs) -> None:
         if not any(_BEAM_THREAD_PATH in frame.filename for frame in traceback.extract_tb(failure.exc_traceback)):
-            hook(failure)
+            earlier_hook(failure)
 
     has_failed = True
     sys.stderr, threading.excepthook = _WithoutTracebacks(own_stderr), report_other_threads
@@ -63,7 +63,7 @@ def hide_worker_tracebacks() -> Iterator[None]:
         has_failed = False
     finally:
         if not (has_failed and owns_process()):
-            sys.stderr, threading.excepthook = stream, hook
+            sys.stderr, threading.excepthook = stream, earlier_hook
             logger.setLevel(level)
             if own_stderr is not stream:
                 own_stderr.close()

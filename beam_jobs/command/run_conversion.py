@@ -134,7 +134,7 @@ def run_job(parser: OptionParser, prepare: Prepare, argv: Sequence[str]) -> int:
 
     Args:
         parser: parser of the flags of the command.
-        prepare: yields the conversion that flags and Beam's options describe.
+        prepare: returns a context with the conversion that flags and Beam's options describe.
         argv: flags, without the program's name.
 
     Returns:
@@ -186,7 +186,7 @@ def run_conversion(
         detach=run.detach,
     )
     if owns_process():
-        # Keeps the garbage collector from scanning Beam's modules: `python -m beam_jobs.KIND` imports them without
+        # Freezing keeps the garbage collector from scanning Beam's modules: `python -m beam_jobs.KIND` imports them without
         # `loading_without_gc`.
         gc.freeze()
     with hide_worker_tracebacks(), interruptible(end_workers, functools.partial(end_run, output)):

@@ -15,7 +15,7 @@ _NUMBER_COLUMNS = (1, 2, 3, 4)
 
 
 def format_plan(plan: Plan, input_noun: str = "file", *, includes_duplicates: bool = False) -> str:
-    """Return the shards of a plan as text, with a line for every split.
+    """Return the shards of a plan as text, with a line for every split; a single line if an append would add nothing.
 
     Args:
         plan: plan whose shards are described.
@@ -60,7 +60,11 @@ def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: 
 
 
 def format_append(result: AppendResult, output: str, seconds: float) -> str:
-    """Return the result of an append as text: that of `format_result` for what was added, with the number of earlier records."""
+    """Return the result of an append as text: one line if nothing was added, otherwise the lines of `format_result`.
+
+    They count what was added, except for classes, which are those of the whole dataset, and ignored files. The first line also has
+    the number of records before the append.
+    """
     before, after = result.before, result.after
     added_count = after.records - before.records
     earlier_text = f"{count_text(before.records)} were there"

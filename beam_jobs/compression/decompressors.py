@@ -55,7 +55,7 @@ class _Zlib:
     """A stream of zlib, gzip or bare deflate; `window_bits` is zlib's number for one of these."""
 
     def __init__(self, window_bits: int) -> None:
-        self._stream = zlib.decompressobj(window_bits)
+        self._decompressor = zlib.decompressobj(window_bits)
         self.is_finished = False
         self.unused = b""
 
@@ -64,52 +64,53 @@ class _Zlib:
         is_full = True
         # After a full piece there may be more output without any input.
         while is_full or data:
-            piece = self._stream.decompress(data, PIECE_BYTES)
-            data = self._stream.unconsumed_tail
+            piece = self._decompressor.decompress(data, PIECE_BYTES)
+            data = self._decompressor.unconsumed_tail
             is_full = len(piece) == PIECE_BYTES
             if piece:
                 yield piece
-            if self._stream.eof:
+            if self._decompressor.eof:
                 break
-        self.is_finished, self.unused = self._stream.eof, self._stream.unused_data
+        self.is_finished, self.unused = self._decompressor.eof, self._decompressor.unused_data
 
 
 class _LimitedStream:
     """A stream of bz2 or lzma, whose decompressors have the same methods."""
 
-    def __init__(self, stream: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
-        self._stream: Any = stream
+    def __init__(self, decompressor: bz2.BZ2Decompressor | lzma.LZMADecompressor) -> None:
+        self._decompressor: Any = decompressor
         self.is_finished = False
         self.unused = b""
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
         """Yield the decompressed data in pieces of at most PIECE_BYTES."""
         while True:
-            piece: bytes = self._stream.decompress(data, PIECE_BYTES)
+            piece: bytes = self._decompressor.decompress(data, PIECE_BYTES)
+            # The first call takes all input; later calls return the rest of its output.
             data = b""
             if piece:
                 yield piece
-            if self._stream.eof or self._stream.needs_input:
+            if self._decompressor.eof or self._decompressor.needs_input:
                 break
-        self.is_finished, self.unused = self._stream.eof, self._stream.unused_data
+        self.is_finished, self.unused = self._decompressor.eof, self._decompressor.unused_data
 
 
 class _Zstd:
     """A stream of Zstandard."""
 
     def __init__(self) -> None:
-        self._stream = zstandard.ZstdDecompressor().decompressobj()
+        self._decompressor = zstandard.ZstdDecompressor().decompressobj()
         self.is_finished = False
         self.unused = b""
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
         """Yield the decompressed data in pieces of at most 8 MB: zstandard sets no limit, so the input is passed in steps."""
         for start in range(0, len(data), _ZSTD_STEP):
-            piece = self._stream.decompress(data[start : start + _ZSTD_STEP])
+            piece = self._decompressor.decompress(data[start : start + _ZSTD_STEP])
             if piece:
                 yield piece
-            if self._stream.eof:
-                self.is_finished, self.unused = True, self._stream.unused_data + data[start + _ZSTD_STEP :]
+            if self._decompressor.eof:
+                self.is_finished, self.unused = True, self._decompressor.unused_data + data[start + _ZSTD_STEP :]
                 break
 
 
@@ -216,7 +217,7 @@ def _open_member(data: bytes, method: int) -> tuple[Decompressor, bytes]:
     if dictionary > MAX_DICTIONARY_BYTES:
         raise lzma.LZMAError(f"its dictionary is too large (got {dictionary:,} bytes)")
     # The byte is (pb * 5 + lp) * 9 + lc.
-    position_bits, literal_context_bits = divmod(properties, 9)
-    pb, lp = divmod(position_bits, 5)
-    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": literal_context_bits, "lp": lp, "pb": pb}]
+    pb_and_lp, lc = divmod(properties, 9)
+    pb, lp = divmod(pb_and_lp, 5)
+    filters = [{"id": lzma.FILTER_LZMA1, "dict_size": dictionary, "lc": lc, "lp": lp, "pb": pb}]
     return _LimitedStream(lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=filters)), data[_ZIP_LZMA.size :]

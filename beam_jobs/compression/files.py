@@ -16,7 +16,7 @@ from tpudata.storage import storage_for
 CHUNK_BYTES = 1 << 22
 _READ_BYTES = 1 << 16
 _BUFFER_BYTES = 1 << 20
-# Bytes that identify the compression.
+# Number of first bytes that identify the compression.
 _MAGIC_BYTES = 16
 # Ends of the names of compressed files.
 _SUFFIXES = (".gz", ".bz2", ".zst", ".xz")
@@ -29,7 +29,7 @@ def read_compression(path: str) -> str:
 
 def read_head(path: str, length: int) -> bytes:
     """Return the first bytes of a file, decompressed if it is compressed."""
-    # At least the bytes that show a compression.
+    # The read covers at least the bytes that identify a compression.
     head = storage_for(path).read_range(path, 0, max(length, _MAGIC_BYTES))
     compression = find_compression(head)
     if not compression:

@@ -27,7 +27,7 @@ class ExampleRecord(Payload):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether several references may have the key: equal examples without keys, which are all kept."""
+        """Whether several references may have the same key, as those of equal examples without keys, which are all kept."""
         return not self.is_keyed
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:

@@ -18,7 +18,7 @@ def flatten_features(example: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the values of an example by feature; nested dicts are joined, as in `image/height`.
 
     Raises:
-        FeatureError: a name is not text, a dict is empty, or two values have one name.
+        FeatureError: a name is not text, a nested dict is empty, or two values have one name.
     """
     values: dict[str, Any] = {}
     _add_features(values, "", example)
@@ -140,10 +140,10 @@ class ExampleRules:
                 raise BadRecordError(origin, str(error)) from None
         try:
             number = int(label)
-            is_whole = number == label
+            is_whole_number = number == label
         except (TypeError, ValueError, OverflowError):
-            is_whole = False
-        if not is_whole or not 0 <= number < len(classes):
+            is_whole_number = False
+        if not is_whole_number or not 0 <= number < len(classes):
             raise BadRecordError(
                 origin,
                 f"unknown label: {format_value(label)}; it is a class name, or a number from 0 to {len(classes) - 1}",

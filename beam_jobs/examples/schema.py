@@ -46,13 +46,13 @@ class ExampleSummary:
     features: dict[str, tuple[Feature, str]] = dataclasses.field(default_factory=dict)
     _last_signature: str = dataclasses.field(default="", compare=False)
 
-    def add(self, signature: str, key: str, size: int) -> None:
+    def add(self, signature: str, key: str, record_bytes: int) -> None:
         """Count one record, and merge its features into the schema.
 
         Args:
             signature: signature of the record.
             key: key of the record.
-            size: size of the record in bytes.
+            record_bytes: size of the record.
 
         Raises:
             FeatureError: its features do not fit those of earlier records.
@@ -62,7 +62,7 @@ class ExampleSummary:
         self.decoded_bytes += sum(feature_size for feature_size in decoded_sizes if feature_size is not None)
         # Values whose feature does not determine their size, such as strings, count as the bytes of the record.
         if None in decoded_sizes:
-            self.decoded_bytes += size
+            self.decoded_bytes += record_bytes
         # Most records have the features of the one before.
         if signature != self._last_signature:
             self._merge({feature.name: (feature, key) for feature in features})
@@ -178,26 +178,24 @@ def _is_empty(feature: Feature) -> bool:
     return feature.shape == (0,) and feature.encoding != "raw"
 
 
-def _merge_features(first: Feature, other: Feature) -> Feature | None:
+def _merge_features(feature: Feature, other: Feature) -> Feature | None:
     """Return the feature that describes the values of both features, in any order; None if no feature does."""
-    if len(first.shape) != len(other.shape):
+    if len(feature.shape) != len(other.shape):
         return None
     shape = tuple(
-        size if size == other_size else None for size, other_size in zip(first.shape, other.shape, strict=True)
+        size if size == other_size else None for size, other_size in zip(feature.shape, other.shape, strict=True)
     )
-    first_type, other_type = (
-        (feature.kind, feature.dtype, feature.encoding, feature.num_classes) for feature in (first, other)
-    )
-    if first_type == other_type:
-        return dataclasses.replace(first, shape=shape)
-    if "raw" in (first.encoding, other.encoding):
+    feature_type, other_type = ((each.kind, each.dtype, each.encoding, each.num_classes) for each in (feature, other))
+    if feature_type == other_type:
+        return dataclasses.replace(feature, shape=shape)
+    if "raw" in (feature.encoding, other.encoding):
         return None
-    if _is_empty(first) or _is_empty(other):
+    if _is_empty(feature) or _is_empty(other):
         # The list with values decides; if both are empty, the order of kinds, so that any order of merging gives the same feature.
-        candidates = [feature for feature in (first, other) if not _is_empty(feature)] or [first, other]
-        chosen = max(candidates, key=lambda feature: (feature.kind, feature.encoding or ""))
+        candidates = [each for each in (feature, other) if not _is_empty(each)] or [feature, other]
+        chosen = max(candidates, key=lambda candidate: (candidate.kind, candidate.encoding or ""))
         return dataclasses.replace(chosen, shape=shape)
-    if first.dtype == other.dtype == "string":
+    if feature.dtype == other.dtype == "string":
         # Text in some records and bytes in others is bytes.
-        return dataclasses.replace(first, shape=shape, encoding=None)
+        return dataclasses.replace(feature, shape=shape, encoding=None)
     return None

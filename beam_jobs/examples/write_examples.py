@@ -97,8 +97,9 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         UsageError: an argument is invalid, or two do not fit each other.
 
     The pipeline, when it is built or run, raises:
-        UsageError: the PCollection is unbounded, or there are too few examples for the requested shards.
-        OutputError: the output folder holds files that neither `resume` nor `overwrite` accepts.
+        UsageError: the PCollection is unbounded, workers on other machines cannot write to `output`, or there are too few examples
+            for the requested shards.
+        OutputError: the output folder is another run's, or holds files that neither `resume` nor `overwrite` accepts.
         SourceError: there are no examples, an element is not one, a key is repeated, or a label is unknown (BadRecordError).
         FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; the
             message names the feature.
@@ -141,7 +142,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             )
         except UsageError as error:
             # Flags of the command are arguments here: --num-shards is num_shards.
-            raise UsageError(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(error))) from None
+            raise UsageError(_FLAG.sub(lambda match: match[1].replace("-", "_"), str(error))) from None
         if not isinstance(label, str) or not label:
             raise UsageError(f"label: not the name of a feature (got {label!r})")
         split_of = None if isinstance(split, str) else split
@@ -154,18 +155,20 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         self._rules.check_defaults()
 
     def expand(self, examples: beam.PCollection) -> beam.PCollection:
-        """Apply the transform; UsageError if the examples are unbounded."""
+        """Add the steps to the pipeline of the examples; the class describes what is raised."""
         if not examples.is_bounded:
             raise UsageError(
                 "WriteTFRecordShards: the PCollection is unbounded, and the shards depend on all examples. Pass a bounded one."
             )
         pipeline = examples.pipeline
-        options = _limit_options(self._options, is_local=is_in_process(type(pipeline.runner).__name__))
-        check_places(pipeline.options, {"output": options.output}, type(pipeline.runner).__name__)
-        # Checked when the pipeline is built, before it spends hours; existing files stay unchanged until the plan is made.
+        runner_name = type(pipeline.runner).__name__
+        is_local = is_in_process(runner_name)
+        options = _limit_options(self._options, is_local=is_local)
+        check_places(pipeline.options, {"output": options.output}, runner_name)
+        # The output is checked now, before the pipeline spends hours; existing files stay unchanged until the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
-        claim = Claim.new(PIPELINE if is_in_process(type(pipeline.runner).__name__) else JOB)
+        claim = Claim.new(PIPELINE if is_local else JOB)
         limits = options.request_limits
         claim_input = AsSingleton(
             pipeline
@@ -184,7 +187,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         context = pipeline | "Context" >> beam.Create([ShardContext(labels)])
         counts = pipeline | "Counts" >> beam.Create([InputCounts()])
         tally = spooled[TALLY] | "Tally" >> beam.CombineGlobally(SumTallies())
-        # Mapped to themselves: Beam's BundleBasedDirectRunner (2.77) confuses outputs of a step if one of them is a side input.
+        # Summaries are mapped to themselves: Beam's BundleBasedDirectRunner (2.77) confuses outputs of a step if one of them is a
+        # side input.
         schemas = AsList(spooled[SCHEMA] | "Schemas" >> beam.Map(lambda summary: summary))
         plan = tally | "Plan" >> beam.Map(
             apply_limits(limits, _plan_and_clear_output), schemas, options, converter, labels, claim
@@ -274,11 +278,14 @@ def _plan_and_clear_output(
     return plan
 
 
-def _parse_size_argument(size: int | str) -> int:
+def _parse_size_argument(shard_size: int | str) -> int:
     """Return the argument `shard_size` in bytes; UsageError if it is not a size."""
-    if isinstance(size, bool) or not isinstance(size, (int, str)):
-        raise UsageError(f"shard_size: not a size (got {size!r}, expected a number of bytes, or text such as '100MB')")
-    return parse_size(size if isinstance(size, str) else format_value(size))
+    if isinstance(shard_size, bool) or not isinstance(shard_size, (int, str)):
+        raise UsageError(
+            f"shard_size: not a size (got {shard_size!r}, expected a number of bytes, or text such as '100MB')"
+        )
+    # `str` raises ValueError for an int of thousands of digits; `format_value` shortens it, and `parse_size` then rejects it.
+    return parse_size(shard_size if isinstance(shard_size, str) else format_value(shard_size))
 
 
 def _parse_shares(split: str) -> SplitShares:
@@ -310,7 +317,7 @@ def _parse_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete_schema(features: Iterable[Feature], label: str, classes: tuple[str, ...] | None) -> tuple[Feature, ...]:
-    """Check the schema that was passed, and return it with the label's number of classes; UsageError if it is invalid."""
+    """Check the schema that was passed, and return it, with the number of `classes` at the label; UsageError if it is invalid."""
     if not isinstance(features, Iterable):
         raise UsageError(f"features: not a sequence of tpudata.format.Feature (got {features!r})")
     features_by_name = {}

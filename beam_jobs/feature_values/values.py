@@ -10,7 +10,8 @@
     numpy array or scalar of float              float, dtype float32, the array's shape
     numpy array of bytes or str                 bytes, dtype string, the array's shape
     numpy array of uint8 of rank 1 or more      bytes, encoding raw, dtype uint8, the array's shape: a byte a value
-    the same of ml_dtypes, such as bfloat16     float or int64 as above, without a loss
+    array or scalar of a type of ml_dtypes,     float or int64 as above, without a loss
+    such as bfloat16, or a list of such scalars
 
 float32 rounds fractions, but a large whole float that it would change, such as 1234567890123.0, is an error: it may be an id. Pass
 numpy.float32, or a schema with float32, to round all. numpy drops zero bytes at the end of each value of an array of bytes; lists
@@ -92,13 +93,13 @@ def fit_feature(feature: Feature, value: Any) -> tuple[Feature, Any]:
         return dataclasses.replace(feature, shape=map_shape), png
     if feature.encoding == "image":
         return feature, _fit_image(feature, value)
-    # `infer_feature` takes flat lists only.
+    # `infer_feature` takes only flat lists, so nested lists are flattened, and their shape is kept here.
     nested_shape: tuple[int, ...] | None = None
     if isinstance(value, (list, tuple)) and len(feature.shape) > 1:
         value, nested_shape = _flatten(feature, value)
     # With a schema, floats are rounded to float32; `infer_feature` rejects large ones that this would move by 0.5 or more.
     if feature.kind == "float" and not isinstance(value, (bytes, str)):
-        value = _convert_to_dtype(feature, value, np.float32, "biuf")
+        value = _convert_to_dtype(feature, value, np.float32, accepted_kinds="biuf")
     elif isinstance(value, np.ndarray) and value.dtype == np.uint8 and feature.kind == "int64":
         # `infer_feature` would take arrays of uint8 for raw bytes.
         value = value.astype(np.int64)
@@ -194,13 +195,13 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
     # An array of uint8, such as pixels, is stored as its bytes; a single uint8 is a number like any other.
     if array.dtype == np.uint8 and array.ndim:
         return Feature(name, "bytes", "uint8", array.shape, "raw"), array.tobytes()
-    types: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
-    if array.dtype.kind not in types:
+    types_by_kind: dict[str, type] = {"b": int, "i": int, "u": int, "f": float, "S": bytes, "U": str}
+    if array.dtype.kind not in types_by_kind:
         raise FeatureError(
             f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer,"
             " float, bytes or str)."
         )
-    return _make_feature(name, types[array.dtype.kind], array.shape), array
+    return _make_feature(name, types_by_kind[array.dtype.kind], array.shape), array
 
 
 def _make_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Feature:
@@ -219,7 +220,10 @@ def _make_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Featur
 
 
 def _find_common_type(types: set[type]) -> type:
-    """Return int if all types are integers, float if all are floats, else bytes; `encode_example` rejects other mixtures."""
+    """Return int if all types are integers, float if all are floats, else bytes, also if there are none.
+
+    `encode_example` rejects every mixture of other types, except for one of str and bytes.
+    """
     if types and all(issubclass(element_type, (int, np.integer, np.bool_)) for element_type in types):
         return int
     if types and all(issubclass(element_type, (float, np.floating)) for element_type in types):
@@ -242,7 +246,7 @@ def _fit_raw(feature: Feature, value: Any) -> tuple[Feature, Any]:
                 f" {describe(feature)}). Pass an array."
             )
         return feature, value
-    array = _convert_to_dtype(feature, value, dtype, "biuf" if dtype.kind == "f" else "biu")
+    array = _convert_to_dtype(feature, value, dtype, accepted_kinds="biuf" if dtype.kind == "f" else "biu")
     _check_shape(feature, array.shape)
     # Records store raw values in little-endian order.
     return dataclasses.replace(feature, shape=array.shape), array.astype(dtype.newbyteorder("<")).tobytes()
@@ -275,7 +279,7 @@ def _encode_image(feature: Feature, value: np.ndarray[Any, Any]) -> bytes:
     """
     array = value[:, :, None] if value.ndim == 2 else value
     _check_shape(feature, array.shape)
-    pixels = _convert_to_dtype(feature, array, np.uint8, "biu")
+    pixels = _convert_to_dtype(feature, array, np.uint8, accepted_kinds="biu")
     if not pixels.size or pixels.shape[2] not in _CHANNELS:
         expected = "1, 3 or 4 channels" if pixels.size else f"{describe(feature)} with pixels"
         raise FeatureError(

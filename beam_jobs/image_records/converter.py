@@ -37,7 +37,7 @@ class ImageConverter(InputConverter):
         label_offset: label of the first class.
         options: rules for checking and storing images.
         several_labels: whether a record may have several classes or none, as lists, instead of exactly one.
-        extra: schema of `Reference.features`, of a static shape or of one open length; images and label maps may vary in size.
+        extra: schema of `Reference.features`: values of a static shape, lists of any length, or images and label maps of any size.
             Part of the digests of inputs, by which a resumed run recognises its shards: do not rename this field.
 
     Raises:
@@ -154,7 +154,9 @@ class ImageConverter(InputConverter):
         num_classes = None if self.several_labels else len(labels.names)
         shape: tuple[int | None, ...] = (None,) if self.several_labels else ()
         offset = 0 if self.several_labels else self.label_offset
-        classes = [Feature(self._layout.label, "int64", "int64", shape, num_classes=num_classes, label_offset=offset)]
+        classes = [
+            Feature(self._layout.label_name, "int64", "int64", shape, num_classes=num_classes, label_offset=offset)
+        ]
         if self._layout.has_texts:
             classes.append(Feature("image/class/text", "bytes", "string", shape, encoding="utf8"))
         return (*self._layout.features(summary, tuple(classes)), *extra)
@@ -181,7 +183,7 @@ class ImageConverter(InputConverter):
         return labels.find_label(reference.labels[0]) + self.label_offset
 
     def _convert_extra(self, reference: Reference) -> dict[str, Any]:
-        """Return the extra features of a record but label maps next to the image in an archive; ValueError if one is invalid."""
+        """Return the extra features of a record, without label maps that lie in an archive; ValueError if one is invalid."""
         values = reference.features
         return {
             feature.name: convert_value(feature, values.get(feature.name))

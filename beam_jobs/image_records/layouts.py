@@ -46,13 +46,13 @@ class ImageLayout(abc.ABC):
     Attributes:
         names: names of its features.
         overhead: approximate bytes of a record without its image and its texts: keys, tags, and small values.
-        label: name of the feature with the label.
+        label_name: name of the feature with the label.
         has_texts: whether records contain the names of files and classes.
     """
 
     names: frozenset[str]
     overhead: int
-    label: str
+    label_name: str
     has_texts: bool
 
     @abc.abstractmethod
@@ -116,7 +116,7 @@ class ImagenetLayout(ImageLayout):
         }
     )
     overhead = 230
-    label = "image/class/label"
+    label_name = "image/class/label"
     has_texts = True
 
     def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:
@@ -173,7 +173,7 @@ class RawLayout(ImageLayout):
 
     names = frozenset({"image_raw", "label"})
     overhead = 45
-    label = "label"
+    label_name = "label"
     has_texts = False
 
     def measure_content(self, data: bytes, payload: Payload, options: ImageOptions) -> int:

@@ -13,7 +13,7 @@ from tpudata.errors import UsageError
 IMAGENET, RAW = "imagenet", "raw"
 HEADER, DECODE = "header", "decode"
 LEFT, RIGHT = HALVES = ("left", "right")
-# Also the default of tf.io.encode_jpeg.
+# tf.io.encode_jpeg has the same default.
 DEFAULT_QUALITY = 95
 
 

@@ -53,7 +53,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
         options: rules for checking and storing images.
 
     Raises:
-        ValueError: the image is rejected; the message completes `rejected: `.
+        ValueError: the image is rejected; the message follows `rejected: `.
     """
     if isinstance(payload, Pixels):
         decoded = DecodedImage(_decode_bare(data, payload, options))
@@ -84,16 +84,16 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
         options: rules for checking and storing images; `resize_shorter` applies to each half.
 
     Raises:
-        ValueError: the picture is rejected, or its width is odd; the message completes `rejected: `.
+        ValueError: the picture is rejected, or its width is odd; the message follows `rejected: `.
     """
-    # Resized after the cut: the option limits the shorter side of each half.
-    unscaled = dataclasses.replace(options, resize_shorter=None)
+    # The halves are resized after the cut: the option limits the shorter side of each half.
+    full_size_options = dataclasses.replace(options, resize_shorter=None)
     if isinstance(payload, Pixels):
-        decoded = DecodedImage(_decode_bare(data, payload, unscaled))
+        decoded = DecodedImage(_decode_bare(data, payload, full_size_options))
         was_lossless = True
     else:
         format_name, header = _read_format(data)
-        decoded = _decode(data, format_name, header, unscaled)
+        decoded = _decode(data, format_name, header, full_size_options)
         was_lossless = is_lossless(data, format_name)
     width, height = decoded.image.size
     if width % 2:
@@ -103,7 +103,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
         _encode(
             decoded._replace(image=shrink(decoded.image.crop(box), options.resize_shorter)),
             options,
-            "halves",
+            reason="halves",
             was_lossless=was_lossless,
         )
         for box in boxes
@@ -139,7 +139,7 @@ def decode_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple
         uint8 values in C order, and (height, width, channels) with 1 or 3 channels.
 
     Raises:
-        ValueError: the image is rejected; the message completes `rejected: `.
+        ValueError: the image is rejected; the message follows `rejected: `.
     """
     if isinstance(payload, Pixels):
         image = _decode_bare(data, payload, options)
@@ -173,7 +173,17 @@ def _find_encoding_reason(header: ImageHeader, options: ImageOptions) -> str:
 
 
 def _decode(data: bytes, format_name: str, header: ImageHeader | None, options: ImageOptions) -> DecodedImage:
-    """Return a decoded image, shrunk as the options ask; ValueError if it is damaged or of an unsupported kind."""
+    """Return a decoded image, shrunk as the options ask.
+
+    Args:
+        data: the input's bytes.
+        format_name: format of the image, from `_read_format`.
+        header: header of a JPEG or PNG; None for other formats.
+        options: rules for checking and storing images.
+
+    Raises:
+        ValueError: the image is damaged or of an unsupported kind.
+    """
     # A draft skips parts of a JPEG, and --check=decode has to decode all of it.
     return decode_image(data, format_name, header, options.resize_shorter, may_draft=options.check != DECODE)
 

@@ -77,7 +77,7 @@ class ImageSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, without `maxima` if there are none: then a shard's index has the bytes of earlier versions."""
-        # Fields without `init` only save time.
+        # `_sizes`, the field without `init`, only saves time.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         if not self.maxima:
             del fields["maxima"]

@@ -132,7 +132,7 @@ class ConvertOptions:
         f"with --on-bad-record=skip: fail at the end if more were rejected (default {DEFAULT_BUDGET})",
         Value("N|P%", Budget.parse),
     )
-    # None takes the limit of the engine.
+    # None in this option and the next takes the limit of the engine.
     read_threads: int | None = option(
         None,
         FlagGroup.RUN,

@@ -84,7 +84,7 @@ class TextLabelOptions:
         if self.label_field is not None and self.label_from is not None:
             raise UsageError("--label-field and --label-from: choose one")
         for name in ("label_separator", "labels_file", "label_type"):
-            if getattr(self, name) is not None and not self.are_stored:
+            if getattr(self, name) is not None and not self.has_classes:
                 raise UsageError(
                     f"--{_name_flag(name)} requires --label-field or --label-from, which say where classes are"
                 )
@@ -94,7 +94,7 @@ class TextLabelOptions:
             )
 
     @property
-    def are_stored(self) -> bool:
+    def has_classes(self) -> bool:
         """Whether documents have classes."""
         return self.label_field is not None or self.label_from is not None or self.are_from_source
 

@@ -100,8 +100,8 @@ class Budget:
     """Limit of tolerated bad records.
 
     Attributes:
-        count: at most this many, or None.
-        share: at most this fraction of all records, or None.
+        count: maximum number of bad records; None if `share` is the limit.
+        share: maximum fraction of all records that may be bad; None if `count` is the limit.
     """
 
     count: int | None = None

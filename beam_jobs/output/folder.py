@@ -100,7 +100,7 @@ def choose_suffix(options: ConvertOptions, base: Manifest | None = None) -> str:
 
     Args:
         options: options of the run.
-        base: the dataset that is added to, or None.
+        base: manifest of the dataset that an append adds to; None without an append.
     """
     if base is not None:
         return shard_suffix(options.compression, base.shard_names())
@@ -130,7 +130,7 @@ def reject_another_dataset(
         can_append: whether the message offers --append.
     """
     manifest = read_manifest(output)
-    reject_other_options(output, manifest.options, options, "--resume")
+    reject_other_options(output, manifest.options, options, flag="--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"
@@ -148,7 +148,7 @@ def check_has_dali_index(options: ConvertOptions) -> None:
 
 
 def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
-    """Raise OutputError, naming each difference, if the dataset in a folder was made with other options than those of this run.
+    """Raise OutputError, naming each difference, if the options of the dataset in a folder differ from those of this run.
 
     Args:
         output: path of the output folder.
@@ -225,7 +225,7 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
     stored_manifest = read_manifest(output)
-    # These two fields are set when the metadata are written, so `manifest` lacks them.
+    # Ignore the two fields that `write_metadata` sets: `manifest` does not have them yet.
     if dataclasses.replace(stored_manifest, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."

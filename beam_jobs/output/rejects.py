@@ -101,9 +101,12 @@ def _write_lines(output: str, name: str, lines: Sequence[bytes]) -> WrittenFile:
     return WrittenFile.of(name, data)
 
 
-def rejects_name(shard: str) -> str:
-    """Return the path of a shard's rejects below the dataset's folder, such as `rejects/train-00000-of-00012.jsonl`."""
-    return f"{REJECTS_FOLDER}/{shard_stem(shard)}.jsonl"
+def rejects_name(name: str) -> str:
+    """Return the path below the dataset's folder for the rejects of a shard or a part of the listing, from its name.
+
+    For the shard train-00000-of-00012.tfrecord, it is `rejects/train-00000-of-00012.jsonl`.
+    """
+    return f"{REJECTS_FOLDER}/{shard_stem(name)}.jsonl"
 
 
 def format_reject_line(error: BadRecordError) -> bytes:
@@ -124,7 +127,7 @@ def list_listing_rejects(output: str) -> tuple[str, ...]:
 
 
 def read_rejections(output: str, names: Iterable[str]) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield (line, the input's entry in it or None) for the lines of files in rejects/; CorruptionError if one is damaged."""
+    """Yield (line, its entry or None if it has none) for each line of files in rejects/; CorruptionError if a line is damaged."""
     storage = storage_for(output)
     for name in names:
         for line in read_reject_lines(storage.join(output, REJECTS_FOLDER, name)):

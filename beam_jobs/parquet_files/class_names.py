@@ -10,7 +10,7 @@ _METADATA = b"huggingface"
 
 
 def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict[str, Any]]:
-    """Return the description of each column in the metadata of a schema, by name; empty if these are missing or invalid.
+    """Return the description of each column in the metadata of a schema, by name; empty if the metadata is missing or invalid.
 
     Args:
         schema: a schema of pyarrow.
@@ -23,7 +23,7 @@ def describe_columns(schema: Any, *, with_lists: bool = False) -> dict[str, dict
     if not isinstance(columns, dict):
         return {}
     if with_lists:
-        # The metadata describe a list as `[description of the items]`.
+        # The metadata describes a list as `[description of the items]`.
         columns = {
             name: description[0] if isinstance(description, list) and len(description) == 1 else description
             for name, description in columns.items()

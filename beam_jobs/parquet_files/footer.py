@@ -127,25 +127,25 @@ def make_encryption_error(path: str, name: str) -> SourceError:
 
 # Cached, since each row group is listed separately, and a file may have a thousand. The key is the bytes: a file may be replaced.
 @functools.lru_cache(maxsize=4)
-def _parse_footer(data: bytes, size: int) -> Footer:
+def _parse_footer(data: bytes, file_size: int) -> Footer:
     """Return the row groups and columns in the Thrift bytes of a footer; ThriftError if these are damaged or inconsistent.
 
-    `size` is that of the file, in which all columns must lie.
+    `file_size` is the size of the file in bytes, in which all columns must lie.
     """
     metadata, _ = read_struct(data)
     row_count = _get_field(metadata, _NUM_ROWS, int)
     elements = _get_field(metadata, _SCHEMA, list)
     # The first is the root. Elements without children are columns; the others are structs.
     leaves = [element for element in elements[1:] if isinstance(element, dict) and not element.get(_NUM_CHILDREN)]
-    groups = tuple(_parse_group(group, leaves, size) for group in _get_field(metadata, _ROW_GROUPS, list))
+    groups = tuple(_parse_group(group, leaves, file_size) for group in _get_field(metadata, _ROW_GROUPS, list))
     total = sum(group.row_count for group in groups)
     if total != row_count:
         raise ThriftError(f"its row groups have {count_text(total, 'row')}, and it counts {row_count:,}")
     return Footer(groups)
 
 
-def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
-    """Return a row group, with a chunk for each leaf of the schema, in a file of `size` bytes; ThriftError if it is damaged."""
+def _parse_group(group: Any, leaves: list[Struct], file_size: int) -> RowGroup:
+    """Return a row group, with a chunk for each leaf of the schema, in a file of `file_size` bytes; ThriftError if damaged."""
     row_count = _get_field(group, _GROUP_NUM_ROWS, int)
     columns = _get_field(group, _COLUMNS, list)
     if row_count < 0:
@@ -153,24 +153,26 @@ def _parse_group(group: Any, leaves: list[Struct], size: int) -> RowGroup:
     if len(columns) != len(leaves):
         raise ThriftError(f"a row group has {count_text(len(columns), 'column')}, and its schema {len(leaves)}")
     return RowGroup(
-        row_count, tuple(_parse_chunk(column, leaf, size) for column, leaf in zip(columns, leaves, strict=True))
+        row_count, tuple(_parse_chunk(column, leaf, file_size) for column, leaf in zip(columns, leaves, strict=True))
     )
 
 
-def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
-    """Return a column chunk of a file of `size` bytes; an encrypted one without its position. ThriftError if it is damaged."""
+def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], file_size: int) -> ColumnChunk:
+    """Return a column chunk of a file of `file_size` bytes, without a position if it is encrypted; ThriftError if it is damaged."""
     kind, width = leaf.get(_TYPE, -1), leaf.get(_TYPE_LENGTH) or 0
     metadata = chunk.get(_META_DATA) if isinstance(chunk, dict) else None
     crypto = chunk.get(_CRYPTO_METADATA) if isinstance(chunk, dict) else None
     if isinstance(crypto, dict):
         column_key = crypto.get(_ENCRYPTION_WITH_COLUMN_KEY)
-        # With a separate key the metadata are also encrypted; with the key of a footer in plain text they are not.
-        path = column_key.get(_KEY_PATH_IN_SCHEMA) if isinstance(column_key, dict) else None
-        path = path or (metadata.get(_PATH_IN_SCHEMA) if isinstance(metadata, dict) else None) or [leaf.get(_NAME, b"")]
+        # With a separate key the metadata is also encrypted; with the key of a footer in plain text it is not.
+        schema_path = column_key.get(_KEY_PATH_IN_SCHEMA) if isinstance(column_key, dict) else None
+        if not schema_path and isinstance(metadata, dict):
+            schema_path = metadata.get(_PATH_IN_SCHEMA)
+        schema_path = schema_path or [leaf.get(_NAME, b"")]
         return ColumnChunk(
-            _decode_name(path), start=0, size=0, value_count=0, kind=kind, width=width, is_encrypted=True
+            _decode_name(schema_path), start=0, size=0, value_count=0, kind=kind, width=width, is_encrypted=True
         )
-    path = _get_field(metadata, _PATH_IN_SCHEMA, list)
+    schema_path = _get_field(metadata, _PATH_IN_SCHEMA, list)
     value_count = _get_field(metadata, _NUM_VALUES, int)
     start = _get_field(metadata, _DATA_PAGE_OFFSET, int)
     length = _get_field(metadata, _TOTAL_COMPRESSED_SIZE, int)
@@ -178,20 +180,21 @@ def _parse_chunk(chunk: Any, leaf: Mapping[int, Any], size: int) -> ColumnChunk:
     # Some writers put 0 for no dictionary; Arrow's puts 0 for the data pages of a column without rows.
     if isinstance(dictionary_start, int) and dictionary_start > 0:
         start = min(start or dictionary_start, dictionary_start)
-    if length and (start < len(_MAGIC) or length < 0 or start + length > size):
+    if length and (start < len(_MAGIC) or length < 0 or start + length > file_size):
         raise ThriftError(f"a column lies outside of the file (got {length:,} bytes at byte {start:,})")
-    return ColumnChunk(_decode_name(path), start, length, value_count, kind, width, is_encrypted=False)
+    return ColumnChunk(_decode_name(schema_path), start, length, value_count, kind, width, is_encrypted=False)
 
 
-def _decode_name(path: Any) -> str:
+def _decode_name(schema_path: Any) -> str:
     """Return the first name in a path of the schema; an empty string if the path is invalid."""
-    name = path[0] if isinstance(path, list) and path and isinstance(path[0], bytes) else b""
+    is_path = isinstance(schema_path, list) and schema_path and isinstance(schema_path[0], bytes)
+    name = schema_path[0] if is_path else b""
     return name.decode("utf-8", "surrogateescape")
 
 
-def _get_field(fields: Any, number: int, field_type: type) -> Any:
+def _get_field(fields: Any, field_number: int, field_type: type) -> Any:
     """Return a field of a struct by its number; ThriftError if it is missing or of another type."""
-    value = fields.get(number) if isinstance(fields, dict) else None
+    value = fields.get(field_number) if isinstance(fields, dict) else None
     if not isinstance(value, field_type):
-        raise ThriftError(f"its field {number} is missing")
+        raise ThriftError(f"its field {field_number} is missing")
     return value

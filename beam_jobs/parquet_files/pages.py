@@ -1,7 +1,7 @@
 """The headers of a column's pages, from which the memory that reading takes is estimated before the column is read.
 
 A page of a few bytes may unpack to 2 GB, and a column of a few bytes may repeat one value of a dictionary a billion times.
-Constants are numbers of apache/parquet-format, src/main/thrift/parquet.thrift; those of fields have their names.
+Constants are numbers from apache/parquet-format, src/main/thrift/parquet.thrift; constants of fields have the fields' names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NUM_VALUES, _ENCODING, _ENCODING_V2 = 1, 2, 4
 # Encodings that store each value's bytes in the page (PLAIN, DELTA_LENGTH_BYTE_ARRAY), and those that refer to a dictionary.
 _PLAIN = (0, 6)
 _DICTIONARY_ENCODINGS = (2, 8)
-# Bytes in memory of a number or a boolean, at most.
+# Maximum size in memory of a number or a boolean, in bytes.
 _NUMBER_BYTES = 16
 # Bytes of a large page, and its largest plausible compression ratio: text reaches 10, and snappy and LZ4 at most 255.
 _LARGE_PAGE_BYTES, _MAX_RATIO = 1 << 26, 256
@@ -79,17 +79,17 @@ def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
 
 
 def _find_fixed_bytes(chunk: ColumnChunk) -> int:
-    """Return the size in bytes of each value of a column; for numbers and booleans 16, the most that one takes; 0 if sizes vary."""
+    """Return the size in bytes of each value of a column; for numbers and booleans the maximum, 16; 0 if sizes vary."""
     if chunk.kind == _BYTE_ARRAY:
         return 0
     return chunk.width if chunk.kind == _FIXED else _NUMBER_BYTES
 
 
-def _estimate_bytes(size: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
+def _estimate_bytes(page_bytes: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
     """Return the bytes that a value of varying length in a data page takes: the average if values are plain, otherwise a bound.
 
     Args:
-        size: unpacked bytes of the page.
+        page_bytes: unpacked bytes of the page.
         value_count: number of values in the page.
         encoding: Parquet's number of the encoding of the values.
         dictionary_bytes: unpacked bytes of the column's dictionary; 0 if it has none.
@@ -98,7 +98,7 @@ def _estimate_bytes(size: int, value_count: int, encoding: Any, dictionary_bytes
         # All values may be the longest of the dictionary.
         return dictionary_bytes
     # With any other encoding, such as prefix compression, each value may be as long as the page.
-    return -(-size // value_count) if encoding in _PLAIN and value_count > 0 else size
+    return -(-page_bytes // value_count) if encoding in _PLAIN and value_count > 0 else page_bytes
 
 
 def _parse_data_header(header: Struct, kind: int) -> tuple[int, Any]:
@@ -133,7 +133,7 @@ class _HeaderReader:
                 header, header_end = read_struct(self._data, position - self._start)
                 return header, self._start + header_end
             except TruncatedError as error:
-                # The data end inside the header: read again from its start, and if they began there, read more.
+                # The data ends inside the header: read again from the header's start or, if the data began there, read more.
                 if self._start == position:
                     if len(self._data) < length or length >= _MAX_HEADER_BYTES:
                         # The file ends inside the header, or the header is longer than any valid one.

@@ -16,7 +16,7 @@ from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
 from tpudata.errors import CorruptionError, SourceError
 
-# Most bytes of the values of a batch, unless one is larger.
+# Maximum size of the values of a batch, in bytes, unless a single row is larger.
 _MAX_BATCH_BYTES = 1 << 26
 
 
@@ -45,7 +45,7 @@ class ParquetReader:
         Args:
             group_index: index of the row group.
             names: the columns, or `COLUMN.FIELD` for a field of a struct.
-            max_rows: most rows of a batch.
+            max_rows: maximum number of rows in a batch.
 
         Raises:
             CorruptionError: a column is truncated or damaged, or the number of rows is wrong; the message names the column if it is

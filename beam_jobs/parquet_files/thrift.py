@@ -104,14 +104,16 @@ class _ThriftReader:
         self.position += 1
         short_count, type_code = header >> 4, header & 15
         # 15 stands for a count that follows.
-        count = self._check_count(short_count if short_count < 15 else self._read_varint())
+        count = short_count if short_count < 15 else self._read_varint()
+        self._check_count(count)
         if depth > _MAX_DEPTH:
             raise ThriftError("it is nested too deep")
         return [self._read_value(type_code, depth + 1) for _ in range(count)]
 
     def _read_map(self, depth: int) -> dict[Any, Any]:
         """Return a map; ThriftError if its keys are containers or structs, or it is nested too deep."""
-        count = self._check_count(self._read_varint())
+        count = self._read_varint()
+        self._check_count(count)
         if not count:
             # The byte of the types is omitted for an empty map.
             return {}
@@ -121,11 +123,10 @@ class _ThriftReader:
             raise ThriftError("a map, which no structure of Parquet has")
         return {self._read_value(key_code, depth + 1): self._read_value(value_code, depth + 1) for _ in range(count)}
 
-    def _check_count(self, count: int) -> int:
-        """Return a number of elements; TruncatedError if the bytes end before them, since each has at least one byte."""
-        if count > len(self._data) - self.position:
+    def _check_count(self, element_count: int) -> None:
+        """Raise TruncatedError if the bytes end before this number of elements, since each has at least one byte."""
+        if element_count > len(self._data) - self.position:
             raise TruncatedError("it ends too soon")
-        return count
 
     def _take(self, size: int) -> bytes:
         """Return the next `size` bytes; TruncatedError if there are fewer."""

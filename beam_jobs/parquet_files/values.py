@@ -80,7 +80,7 @@ def convert_column(column: Any, *, as_text: bool = True, replace_invalid: bool =
         column = column.dictionary_decode() if types.is_dictionary(column.type) else column.storage
     arrow_type = column.type
     if types.is_nested(arrow_type):
-        return _convert_nested(column, "replace" if replace_invalid else "strict")
+        return _convert_nested(column, errors="replace" if replace_invalid else "strict")
     if _is_text_or_bytes(arrow_type):
         return _decode_texts(column, replace_invalid)
     if types.is_decimal(arrow_type):

@@ -26,13 +26,13 @@ from tpudata.format import shard_name
 from tpudata.format.layout import PLAIN_SUFFIX, shard_prefix
 from tpudata.format.tfrecord.framing import FRAME_BYTES
 
-# Fewest parts of divided buckets in a shard: its ends are off by at most half a part, 3 % of the shard.
+# Minimum number of parts of divided buckets in a shard: its ends are off by at most half a part, 3 % of the shard.
 _MIN_SHARD_PARTS = 16
-# Fewest records of a shard that begins inside a bucket: shuffled records are spread evenly in it, so sizes of these shards vary by
-# 6 %.
+# Minimum number of records in a shard that begins inside a bucket: shuffled records are spread evenly in it, so sizes of these
+# shards vary by 6 %.
 _EVEN_RECORDS = 256
 _BUCKET_COUNT = 1 << BUCKET_BITS
-# Most shards of a group, and about the most references of a group of several shards.
+# Maximum number of shards in a group, and the approximate maximum number of references in a group of several shards.
 _MAX_GROUP_SHARDS = 64
 _MAX_GROUP_REFERENCES = 1 << 16
 
@@ -138,7 +138,7 @@ def make_plan(
         ratios: by split, bytes of a record's content in a shard over its bytes in the input; 1 for a split without a ratio.
         options: options with the size or number of shards.
         overhead: bytes of a record in a shard besides its content, names and extra features.
-        omitted: by split, (number, bytes in the input) of references whose records will be omitted.
+        omitted: by split, (number, bytes in the input) of references whose records will be omitted; None if there are none.
 
     Raises:
         SourceError: there is nothing to convert, or no record for a split of `--split`.
@@ -159,13 +159,13 @@ def make_plan(
         record_count = int(buckets.record_counts.sum())
         sizes = _estimate_sizes(buckets, ratios.get(split, 1.0), overhead, (omitted or {}).get(split))
         size = int(sizes.sum())
-        count = options.num_shards or _choose_shard_count(size, options)
+        shard_count = options.num_shards or _choose_shard_count(size, options)
         starts = buckets.starts
         # Shards of fewer than 4 buckets would differ too much in size.
-        if options.shuffle and count * 4 > _BUCKET_COUNT:
-            starts, sizes = _divide_buckets(buckets, sizes, split, count)
-        first_buckets = cut_buckets(sizes, count)
-        _check_count(split, record_count, len(first_buckets) + 1, options)
+        if options.shuffle and shard_count * 4 > _BUCKET_COUNT:
+            starts, sizes = _divide_buckets(buckets, sizes, split, shard_count)
+        first_buckets = cut_buckets(sizes, shard_count)
+        _check_shard_count(split, record_count, len(first_buckets) + 1, options)
         plans[split] = SplitPlan(record_count, size, tuple(starts[first_buckets].tolist()))
     return Plan(plans, input_count, tally.bytes, tally.fingerprint)
 
@@ -193,36 +193,36 @@ def _estimate_sizes(
     return remaining
 
 
-def _choose_shard_count(size: int, options: ConvertOptions) -> int:
-    """Return the number of shards for `size` bytes: size over target, rounded to a multiple of `shards_multiple_of`, never 0."""
+def _choose_shard_count(split_bytes: int, options: ConvertOptions) -> int:
+    """Return the number of shards of a split: its bytes over the target, rounded to a multiple of `shards_multiple_of`, never 0."""
     multiple = options.shards_multiple_of
-    return max(1, round(size / options.shard_bytes / multiple)) * multiple
+    return max(1, round(split_bytes / options.shard_bytes / multiple)) * multiple
 
 
 def _divide_buckets(
-    buckets: Buckets, sizes: npt.NDArray[np.int64], split: str, count: int
+    buckets: Buckets, sizes: npt.NDArray[np.int64], split: str, shard_count: int
 ) -> tuple[Positions, npt.NDArray[np.int64]]:
-    """Return the starts and the bytes of equal parts of buckets, at least 16 for each of `count` shards.
+    """Return the starts and the bytes of equal parts of buckets, at least 16 for each shard.
 
     Args:
         buckets: all buckets of the split.
         sizes: bytes of each bucket's records in shards, int64 [n].
         split: name of the split, for the message.
-        count: number of shards.
+        shard_count: number of shards.
 
     Raises:
         UsageError: shards would have so few records that one could be empty.
     """
     # Each bucket is divided into 2**bits parts.
-    bits = ((count * _MIN_SHARD_PARTS - 1) >> BUCKET_BITS).bit_length()
+    bits = ((shard_count * _MIN_SHARD_PARTS - 1) >> BUCKET_BITS).bit_length()
     # Number of records if all buckets had as few as the emptiest, which has none if it is not listed.
     has_all_buckets = len(buckets.starts) == _BUCKET_COUNT
     lowest_record_count = int(buckets.record_counts.min()) * _BUCKET_COUNT if has_all_buckets else 0
-    if lowest_record_count < count * _EVEN_RECORDS:
+    if lowest_record_count < shard_count * _EVEN_RECORDS:
         raise UsageError(
-            f"split {split}: {count_text(count, 'shard')} of {count_text(int(buckets.record_counts.sum()), 'record')} (expected"
-            f" {count_text(_BUCKET_COUNT // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each). Give a larger"
-            " --shard-size."
+            f"split {split}: {count_text(shard_count, 'shard')} of {count_text(int(buckets.record_counts.sum()), 'record')}"
+            f" (expected {count_text(_BUCKET_COUNT // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each)."
+            " Give a larger --shard-size."
         )
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
     starts = (buckets.starts[:, None] + steps).ravel()
@@ -232,38 +232,43 @@ def _divide_buckets(
     return starts, part_sizes.ravel()
 
 
-def _check_count(split: str, record_count: int, count: int, options: ConvertOptions) -> None:
-    """Raise UsageError if `count`, the most shards that a split can fill, is below the requested number, or not a multiple of
-    `shards_multiple_of`; `split` and its `record_count` are for the message.
+def _check_shard_count(split: str, record_count: int, shard_count: int, options: ConvertOptions) -> None:
+    """Raise UsageError if a split cannot fill the number of shards that the options ask for.
+
+    Args:
+        split: name of the split, for the message.
+        record_count: number of its records, for the message.
+        shard_count: number of shards that it fills.
+        options: options with the number of shards, or the number that it must be a multiple of.
     """
     requested, multiple = options.num_shards, options.shards_multiple_of
-    if requested and count < requested:
+    if requested and shard_count < requested:
         raise UsageError(
-            f"--num-shards is {requested}, but split {split} of {count_text(record_count, 'record')} fills {count} of them at"
+            f"--num-shards is {requested}, but split {split} of {count_text(record_count, 'record')} fills {shard_count} of them at"
             " most without an empty one. Ask for fewer."
         )
-    if count % multiple:
+    if shard_count % multiple:
         raise UsageError(
             f"--shards-multiple-of is {multiple}, but split {split} of {count_text(record_count, 'record')} fills"
-            f" {count_text(count, 'shard')}. Ask for a smaller multiple."
+            f" {count_text(shard_count, 'shard')}. Ask for a smaller multiple."
         )
 
 
-def cut_buckets(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp]:
+def cut_buckets(sizes: npt.NDArray[np.int64], run_count: int) -> npt.NDArray[np.intp]:
     """Divide buckets into runs of about equal bytes, each of at least one bucket.
 
     Args:
         sizes: int64 [buckets]: bytes of each, more than 0.
-        count: number of runs; there are fewer if there are fewer buckets.
+        run_count: number of runs; there are fewer if there are fewer buckets.
 
     Returns:
         The index of the first bucket of each run but the first, ascending.
     """
-    count = min(count, len(sizes))
+    run_count = min(run_count, len(sizes))
     ends = np.cumsum(sizes)
-    run_numbers = np.arange(1, count)
+    run_numbers = np.arange(1, run_count)
     # The byte at which each run but the first would begin if all runs had equal bytes.
-    targets = run_numbers * (int(ends[-1]) / count)
+    targets = run_numbers * (int(ends[-1]) / run_count)
     # The bucket that contains each target; a run begins with it or with the next one, whichever begins nearer to the target.
     target_buckets = np.searchsorted(ends, targets)
     starts = np.where(target_buckets > 0, ends[target_buckets - 1], 0)
@@ -271,4 +276,4 @@ def cut_buckets(sizes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.intp
     first_buckets = target_buckets + is_next_nearer
     # Moved so that every run has a bucket: they ascend by at least one, and leave a bucket for each later run.
     first_buckets = np.maximum.accumulate(np.maximum(first_buckets, 1) - run_numbers) + run_numbers
-    return np.minimum(first_buckets, len(sizes) - count + run_numbers)
+    return np.minimum(first_buckets, len(sizes) - run_count + run_numbers)

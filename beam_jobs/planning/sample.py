@@ -34,7 +34,7 @@ class Sample:
         for reference in references:
             candidates = self._candidates.setdefault(reference.split, [])
             candidates.append((key_digest(reference.key), reference))
-            # Selected only once there are twice as many as are kept, since selecting takes a pass over all candidates.
+            # The smallest are selected only once there are twice as many as are kept, since this takes a pass over all candidates.
             if len(candidates) >= 2 * SAMPLE_SIZE:
                 candidates[:] = _select_smallest(candidates)
 

@@ -28,6 +28,7 @@ _BUCKET_SHIFT = np.uint64(HASH_BITS - BUCKET_BITS)
 _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
 # Without a shuffle, each record of a pack of fewer than 256 has a bucket; larger packs have up to 16 neighbours in a bucket.
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
+# Shift that turns a number of bytes into a number of runs: a new bucket begins after each 2**20 bytes.
 _RUN_BYTES_SHIFT = 20
 # Number of buckets that are collected before they are added up.
 _MAX_PENDING = 1 << 18
@@ -52,31 +53,35 @@ class Buckets:
     extra_bytes: npt.NDArray[np.int64]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the columns in the fewest bytes, since workers pass on a bucket for almost every record."""
+        """Pickle the columns in as few bytes as possible, since workers pass on a bucket for almost every record."""
         # Shuffled buckets begin at multiples of a bucket's width, whose low bits are 0 and need not be pickled.
-        are_equal_parts = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
-        starts = narrow(self.starts >> _BUCKET_SHIFT) if are_equal_parts else self.starts
+        has_equal_buckets = bool(len(self.starts)) and not (self.starts & _INSIDE_BUCKET).any()
+        starts = narrow(self.starts >> _BUCKET_SHIFT) if has_equal_buckets else self.starts
         columns = (self.bytes, self.record_counts, self.extra_bytes)
         # `narrow` needs at least one number, so an empty column stays unchanged.
-        return _unpickle, (are_equal_parts, starts, *(narrow(column) if len(column) else column for column in columns))
+        return _unpickle, (
+            has_equal_buckets,
+            starts,
+            *(narrow(column) if len(column) else column for column in columns),
+        )
 
     @classmethod
     def add_up(cls, parts: Iterable[Buckets]) -> Buckets:
-        """Return the sum of tables, which may have the same buckets."""
+        """Return the buckets of all parts, each once and with its sums; the same bucket may be in several parts."""
         parts = list(parts)
         starts, rows = np.unique(np.concatenate([part.starts for part in parts]), return_inverse=True)
-        # Not np.bincount: its weights are floats, which are inexact beyond 2**53 bytes.
+        # np.bincount would add up floats, which are inexact beyond 2**53 bytes.
         sums = np.zeros((3, len(starts)), np.int64)
         for name, column in zip(("bytes", "record_counts", "extra_bytes"), sums, strict=True):
             np.add.at(column, rows, np.concatenate([getattr(part, name) for part in parts]))
         return cls(starts, *sums)
 
 
-def _unpickle(are_equal_parts: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
-    """Return the buckets that `Buckets.__reduce__` pickled; with `are_equal_parts`, starts lack their low bits, which are 0."""
+def _unpickle(has_equal_buckets: bool, starts: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> Buckets:
+    """Return the buckets that `Buckets.__reduce__` pickled; with `has_equal_buckets`, starts lack their low bits, which are 0."""
     starts = starts.astype(np.uint64)
     return Buckets(
-        starts << _BUCKET_SHIFT if are_equal_parts else starts, *(column.astype(np.int64) for column in columns)
+        starts << _BUCKET_SHIFT if has_equal_buckets else starts, *(column.astype(np.int64) for column in columns)
     )
 
 
@@ -164,7 +169,7 @@ class Tally:
             if split in self._parts:
                 self._add(split, parts)
             else:
-                # Not with `_add`, which may add the buckets up again: over many merges, that would cost the square of their number.
+                # Taken over without `_add`, which may add them up again: over many merges, that costs the square of their number.
                 self._parts[split], self._pending[split] = list(parts), other._pending[split]
         self._add_sums(other.bytes, other._fingerprint)
 
@@ -175,9 +180,9 @@ class Tally:
         if self._pending[split] >= _MAX_PENDING:
             self.add_up_buckets(split)
 
-    def _add_sums(self, size: int, fingerprint: tuple[int, int]) -> None:
+    def _add_sums(self, input_bytes: int, fingerprint: tuple[int, int]) -> None:
         """Add the bytes and the fingerprint of a part; the halves of fingerprints are sums modulo 2**64."""
-        self.bytes += size
+        self.bytes += input_bytes
         high, low = self._fingerprint
         other_high, other_low = fingerprint
         self._fingerprint = (high + other_high) & _HASH_MASK, (low + other_low) & _HASH_MASK
@@ -189,7 +194,7 @@ def is_fingerprint(text: str) -> bool:
 
 
 def join_fingerprints(fingerprint: str, other: str) -> str:
-    """Return the fingerprint of the union of two sets of inputs from their fingerprints, which are sums over the inputs."""
+    """Return the fingerprint of the union of two disjoint sets of inputs from their fingerprints, which are sums over inputs."""
     high = (int(fingerprint[:16], 16) + int(other[:16], 16)) & _HASH_MASK
     low = (int(fingerprint[16:], 16) + int(other[16:], 16)) & _HASH_MASK
     return f"{high:016x}{low:016x}"

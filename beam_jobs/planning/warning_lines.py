@@ -1,7 +1,7 @@
-"""Warnings of a conversion: a line for each surprising fact about its input, with the option that changes it.
+"""Warnings of a conversion: a line for each surprising fact about its input, with a hint.
 
-They are derived only from the notes of the listing, the classes by split, and the attributes of the source, so they are the same
-on every engine and in a dry run.
+They are derived only from the counts and notes of the listing, the attributes of the source, the options, and the classes of the
+dataset that an append adds to, so they are the same on every engine and in a dry run.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dic
     # Numbers are never alike, and a dataset may have a million labels that are numbers.
     for name in sorted(name for name in {*names, *known_names} if not name.isdecimal()):
         names_by_form[" ".join(unicodedata.normalize("NFC", name).casefold().split())].append(name)
-    # A group whose names were all in the dataset before is not due to this run.
+    # This run did not cause a group whose names were all in the dataset before.
     groups = [group for group in names_by_form.values() if len(group) > 1 and not known_names >= {*group}]
     if not groups:
         return {}

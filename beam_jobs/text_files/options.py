@@ -327,7 +327,7 @@ class TextOptions:
                 form = f"--form {self.form}" if self.targets_file is None else "--targets-file"
                 raise UsageError(f"{flag} {name}: documents of {form} have no fields. Omit the flag")
         # A source shows whether there are labels only once it is opened.
-        has_labels = self.labels.are_stored and not self.labels.are_from_source
+        has_labels = self.labels.has_classes and not self.labels.are_from_source
         for feature_name, meaning, is_stored in ((LABEL, "class", has_labels), (KEY, "key", self.keep_key)):
             if not is_stored:
                 continue

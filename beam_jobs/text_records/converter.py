@@ -152,7 +152,7 @@ class TextConverter(Converter):
         if self.options.tokenizer is not None and self.options.tokenizer.special_tokens is None:
             del options["tokenizer"]["special_tokens"]
         options["labels"] = stored_options(self.options.labels)
-        if not self.options.labels.are_stored:
+        if not self.options.labels.has_classes:
             del options["labels"], fields["several_labels"]
         if not self.extra:
             del fields["extra"]

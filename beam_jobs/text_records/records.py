@@ -253,7 +253,7 @@ class TextRecords:
     def _list_labels_and_keys(self, pack: Pack, rows: Sequence[int]) -> dict[str, list[Any]]:
         """Return the columns of the labels and of the keys of documents in `rows`, by feature, if the options store them."""
         values_by_name: dict[str, list[Any]] = {}
-        if self.options.labels.are_stored:
+        if self.options.labels.has_classes:
             # A single value is shared by all documents of the pack.
             labels = list(spread([tuple(map(self.labels.find_label, names)) for names in pack.labels], len(pack.keys)))
             row_labels = [labels[row] for row in rows]
@@ -290,7 +290,7 @@ class TextRecords:
         pack, data = block
         options = self.options
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in options.fields] == [TEXT]
-        has_more = self.extra or options.keep_key or options.labels.are_stored or options.long_documents == REJECT
+        has_more = self.extra or options.keep_key or options.labels.has_classes or options.long_documents == REJECT
         if has_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
             return None
         # The text itself is not needed any more.

@@ -65,9 +65,9 @@ def _list_document_features(options: TextOptions, num_classes: int, several_labe
         yield _make_feature(field, options)
     if options.has_weights:
         yield Feature(LOSS_WEIGHTS, "int64", "int64", (None,))
-    if options.labels.are_stored and several_labels:
+    if options.labels.has_classes and several_labels:
         yield Feature(LABEL, "int64", "int64", (None,))
-    elif options.labels.are_stored:
+    elif options.labels.has_classes:
         yield Feature(LABEL, "int64", "int64", num_classes=num_classes)
     if options.keep_key:
         yield Feature(KEY, "bytes", "string", encoding="utf8")

@@ -1,7 +1,7 @@
 """Kinds of columns and fields as flags write them, and numbers that float32 would change.
 
-    KIND            int, float, float32 or str (in conversions of text also text)
-    KIND=VALUE      the same; VALUE is stored for values that are missing, such as int=0 or float=nan
+    KIND            int, float, float32, str (in conversions of text also text), or a list: ints, floats, strings
+    KIND=VALUE      the same, but no list; VALUE is stored for values that are missing, such as int=0 or float=nan
 
 `float` rejects a number that float32 stores as another one, such as an id: a whole number that is not exact, and a fraction above
 2**24 that changes by 1/2 or more. `float32` rounds all numbers. Below 2**24, both round fractions as float32 does.

@@ -46,14 +46,14 @@ def array_elements(
         file: the open file, which is read from its start to its end.
         path: path of the file, for messages.
         keys: keys of the arrays.
-        piece_bytes: fewest bytes of a read.
+        piece_bytes: minimum number of bytes that a read requests.
 
     Raises:
         SourceError: the file is not a JSON object in UTF-8, is truncated, has more after its end, or the value of one of `keys` is
             not an array; the message names the byte, except for UTF-16.
     """
     text = _Text(file, path, piece_bytes)
-    text.expect("{", "a JSON object")
+    text.expect("{", expected="a JSON object")
     if text.take_if_next("}"):
         text.expect_end()
         return
@@ -61,31 +61,31 @@ def array_elements(
         key = text.parse_value()
         if not isinstance(key, str):
             raise text.make_syntax_error(f"not JSON: a {type(key).__name__} in place of a key")
-        text.expect(":", "a colon")
+        text.expect(":", expected="a colon")
         if key not in keys:
             text.parse_value()
-        elif text.peek("an array") != "[":
+        elif text.peek(expected="an array") != "[":
             raise text.make_syntax_error(f"{key!r} is not an array")
         else:
             yield from _iterate_elements(text, key)
         if not text.take_if_next(","):
             break
-    text.expect("}", "a comma or a closing brace")
+    text.expect("}", expected="a comma or a closing brace")
     text.expect_end()
 
 
 def _iterate_elements(text: _Text, key: str) -> Iterator[Element]:
     """Yield the elements of the array at the current position."""
-    text.expect("[", "an array")
+    text.expect("[", expected="an array")
     if text.take_if_next("]"):
         return
     while True:
-        text.peek("an element")
+        text.peek(expected="an element")
         offset = text.offset
         yield Element(key, text.parse_value(), offset)
         if not text.take_if_next(","):
             break
-    text.expect("]", "a comma or a closing bracket")
+    text.expect("]", expected="a comma or a closing bracket")
 
 
 class _Text:
@@ -112,9 +112,9 @@ class _Text:
         self._mark = self._position
         return self._mark_offset
 
-    def make_syntax_error(self, reason: str, after: int = 0) -> SourceError:
-        """Return an error at the byte offset of the character that is `after` characters after the position."""
-        error_offset = self.offset + _count_bytes(self._text[self._position : self._position + after])
+    def make_syntax_error(self, reason: str, characters_ahead: int = 0) -> SourceError:
+        """Return an error at the byte offset of the character `characters_ahead` characters after the position."""
+        error_offset = self.offset + _count_bytes(self._text[self._position : self._position + characters_ahead])
         return SourceError(f"{self._path} at byte {error_offset}: {reason}. {_FIX}")
 
     def peek(self, expected: str) -> str:
@@ -133,8 +133,12 @@ class _Text:
                 raise self.make_syntax_error(f"the JSON is cut: the file ends before {expected}")
 
     def take_if_next(self, character: str) -> bool:
-        """Take the next character that is not whitespace if it is `character`, and return whether it was."""
-        is_next = self.peek(repr(character)) == character
+        """Take the next character that is not whitespace if it is `character`, and return whether it was.
+
+        Raises:
+            SourceError: the file ends.
+        """
+        is_next = self.peek(expected=repr(character)) == character
         if is_next:
             self._position += 1
         return is_next
@@ -156,7 +160,7 @@ class _Text:
 
     def parse_value(self) -> Any:
         """Take the next JSON value, and return it; SourceError if it is not JSON, or truncated."""
-        self.peek("a value")
+        self.peek(expected="a value")
         while True:
             try:
                 value, end = self._parse(self._text, self._position)
@@ -164,13 +168,15 @@ class _Text:
                 raise self.make_syntax_error("JSON that is nested too deep") from None
             except ValueError as error:
                 # For integers with thousands of digits, this is a ValueError without `pos`, not a JSONDecodeError.
-                after = getattr(error, "pos", self._position) - self._position
+                characters_ahead = getattr(error, "pos", self._position) - self._position
                 if len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
-                    raise self.make_syntax_error(f"not JSON, or cut: {explain_json_error(error)}", after) from None
+                    raise self.make_syntax_error(
+                        f"not JSON, or cut: {explain_json_error(error)}", characters_ahead
+                    ) from None
                 continue
-            # A number may go on after the window: `1` may be the beginning of `12` or `1.5`.
-            is_whole = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")
-            if is_whole or len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
+            # A number may continue after the window: `1` may be the beginning of `12` or `1.5`.
+            is_whole_value = end < len(self._text) and not (isinstance(value, int | float) and self._text[end] in ".eE")
+            if is_whole_value or len(self._text) - self._position > _MAX_ELEMENT_CHARACTERS or not self._read_more():
                 self._position = end
                 return value
 
@@ -182,17 +188,18 @@ class _Text:
         piece = self._file.read(max(self._piece_bytes, len(self._text) - self._position))
         if not self._read_byte_count and piece.startswith(UTF16_BOMS):
             raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
-        is_first = not self._read_byte_count
+        is_first_piece = not self._read_byte_count
         self._read_byte_count += len(piece)
         self._is_at_end = not piece
         try:
             more = self._decode(piece, self._is_at_end)
         except UnicodeDecodeError as error:
+            # `error.object` has the last bytes that were read: those that the decoder kept from earlier pieces, and this piece.
             error_offset = self._read_byte_count - len(error.object) + error.start
             raise SourceError(f"{self._path} at byte {error_offset}: it is not UTF-8. {_FIX}") from None
         # The decoder drops a byte order mark, which is part of the file.
-        mark_size = len(codecs.BOM_UTF8) if is_first and piece.startswith(codecs.BOM_UTF8) else 0
-        self._mark_offset = self.offset + mark_size
+        bom_size = len(codecs.BOM_UTF8) if is_first_piece and piece.startswith(codecs.BOM_UTF8) else 0
+        self._mark_offset = self.offset + bom_size
         self._text, self._position, self._mark = self._text[self._position :] + more, 0, 0
         return not self._is_at_end or bool(more)
 

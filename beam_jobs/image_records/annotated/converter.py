@@ -108,7 +108,7 @@ class AnnotatedConverter(ImageConverter):
         """Yield a record for each input that is not rejected."""
         # Classes are numbered once for the shard, by a converter that has the labels in its schema.
         converter = self._replace_labels(context.labels)
-        # Not `converter.records`, which is this method again.
+        # The method of the base class, called on `converter`: `converter.records` would be this method again.
         return super(AnnotatedConverter, converter).records(inputs, context, summary, reject)
 
     def convert(self, reference: Reference, labels: Labels, data: bytes, summary: ImageSummary) -> list[bytes]:
@@ -124,7 +124,7 @@ class AnnotatedConverter(ImageConverter):
         # Added to `summary` last, since a rejected image must not count.
         image_summary = self.new_summary()
         try:
-            # Without a label: the classes are among the values of the annotation.
+            # The layout gets no label, since the classes are among the values of the annotation.
             values = self._layout.make_values(
                 reference, label=None, data=data, options=self.options, summary=image_summary
             )
@@ -154,7 +154,7 @@ class AnnotatedConverter(ImageConverter):
         """Return the second image of a pair as its record stores it; BadRecordError if it is missing or rejected."""
         if not annotation.target:
             raise annotation.place.make_error("no target", annotation.picture)
-        data = _read_file(annotation.target, annotation, "target")
+        data = _read_file(annotation.target, annotation, kind="target")
         try:
             return make_stored_image(data, SELF_DESCRIBING, self.options).data
         except ValueError as error:
@@ -195,7 +195,7 @@ def _unwrap_annotation(reference: Reference) -> ImageAnnotation:
 
 def _read_map(annotation: ImageAnnotation) -> bytes | None:
     """Return the bytes of a picture's label map, None if it has none; BadRecordError if it cannot be read."""
-    return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, "label map")
+    return None if annotation.map_file is None else _read_file(annotation.map_file.path, annotation, kind="label map")
 
 
 def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:

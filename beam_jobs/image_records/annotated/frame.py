@@ -1,8 +1,8 @@
 """Coordinates of annotations, moved from a picture's file to its record: turned by its Exif orientation, and resized.
 
 The coordinates of an annotation belong either to the pixels as the file stores them, or to the picture as viewers show it, turned
-upright. Its width and height tell which, if the orientation exchanges the sides; otherwise the stored pixels are assumed, which
-TensorFlow and pycocotools read.
+upright. Its width and height tell which, if the orientation exchanges the sides. Otherwise `is_upright` tells; by default, the
+stored pixels are assumed, which TensorFlow and pycocotools read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
         stored_height: height of the record's picture in pixels.
 
     Raises:
-        ValueError: the bytes are not an image that can be read; the message completes `rejected: `.
+        ValueError: the bytes are not an image that can be read; the message follows `rejected: `.
     """
     format_name = detect_format(data)
     if format_name in (JPEG, PNG):
@@ -177,7 +177,7 @@ def make_view(frame: Frame, width: int, height: int, *, is_upright: bool = False
         is_upright: whether the upright picture was annotated if the sides fit both that and the pixels of the file.
 
     Raises:
-        ValueError: the annotated picture has another size.
+        ValueError: the annotated sides fit neither the pixels of the file nor the upright picture.
     """
     upright_width, upright_height = frame.upright_size
     fits_file = width in (0, frame.width) and height in (0, frame.height)

@@ -6,7 +6,7 @@
     image/object/area                           pixels of the stored picture
     image/object/mask                           PNGs as large as the stored picture, 1 inside and 0 outside
     image/object/keypoint/x, y, visibility      [objects, keypoints]: fractions of the sides; 0, 0, 0 for an unplaced point
-    image/caption                                   texts
+    image/caption                               texts
     image/segmentation/class/encoded            label map
     image/target/encoded                        the second image of a pair
     image/source_id                             text: id of the picture in the file
@@ -70,8 +70,8 @@ class AnnotationSchema:
             load_pycocotools()
         # Maps drawn from segments hold the labels of objects, so the number of classes decides; files of maps keep their bits.
         if kinds.SEGMENT_MAPS in self.kinds and kinds.MAPS not in self.kinds:
-            is_wide = len(self.object_labels.names) + self.label_offset > _MAX_SMALL_CLASSES
-            object.__setattr__(self, "map_dtype", "uint16" if is_wide else "uint8")
+            needs_uint16 = len(self.object_labels.names) + self.label_offset > _MAX_SMALL_CLASSES
+            object.__setattr__(self, "map_dtype", "uint16" if needs_uint16 else "uint8")
         elif kinds.WIDE_MAPS in self.kinds:
             object.__setattr__(self, "map_dtype", "uint16")
 

@@ -93,7 +93,7 @@ def _list_object_values(
         ValueError: an object does not fit the picture; the message names the object.
     """
     lists: dict[str, list[Any]] = {feature.name: [] for feature in schema.object_features}
-    for number, annotated_object in enumerate(annotation.objects, 1):
+    for number, annotated_object in enumerate(annotation.objects, start=1):
         try:
             for name, values in _yield_object_values(
                 schema, annotated_object, view, segments, annotation.is_normalised
@@ -149,7 +149,7 @@ def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised:
     if annotated_object.area is None:
         ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
-    # Not `area < 0`: NaN is also rejected.
+    # Unlike `area < 0`, this also rejects NaN.
     if not annotated_object.area >= 0 or float32_problem(annotated_object.area, rounds=True):
         raise ValueError(f"an area of {annotated_object.area}")
     return annotated_object.area * view.area_scale
@@ -167,7 +167,17 @@ def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segme
 def _place_keypoints(
     schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
 ) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name of a feature, list of the x, y or visibility of keypoints in the stored image); ValueError if one is invalid."""
+    """Yield (name of a feature, list of the x, y or visibility of keypoints in the stored image).
+
+    Args:
+        schema: features of the annotations of the dataset, with the number of keypoints.
+        annotated_object: annotation of the object.
+        view: the picture as it was annotated, and in its record.
+        is_normalised: whether coordinates are fractions of the sides, instead of pixels.
+
+    Raises:
+        ValueError: a keypoint is invalid, or the object has too many or too few.
+    """
     # An object without keypoints gets invisible ones, since the lists of all objects have the same length.
     points = annotated_object.keypoint_array.tolist() or [(0.0, 0.0, 0.0)] * schema.keypoints
     if len(points) != schema.keypoints:
@@ -186,7 +196,7 @@ def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) ->
     """Return the values of a picture's classes by feature; none if the dataset has no classes.
 
     Raises:
-        ValueError: the picture needs exactly one class and has another number.
+        ValueError: the dataset needs exactly one class of each picture, and this one has none or several.
     """
     if not schema.class_features:
         return {}
@@ -201,7 +211,7 @@ def _list_class_values(schema: AnnotationSchema, annotation: ImageAnnotation) ->
 
 
 def _read_segments(data: bytes, view: View) -> Segments:
-    """Return the ids in a PNG of segments: red + 256 green + 65,536 blue; ValueError if it is another PNG or of another size."""
+    """Return the ids in a PNG of segments: red + 256 green + 65,536 blue; ValueError if its kind or its size is wrong."""
     if png_kind(data) != (8, _COLOUR):
         raise ValueError("its PNG of segments is not a PNG of colours with 8 bits")
     header = read_header(data, PNG)

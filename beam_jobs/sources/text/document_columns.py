@@ -88,7 +88,7 @@ class DocumentColumns:
     @property
     def are_used(self) -> bool:
         """Whether documents have classes, or keys in their rows."""
-        return self.text.labels.are_stored or self.text.key_field is not None
+        return self.text.labels.has_classes or self.text.key_field is not None
 
     def check_file(self, file: TextFile) -> None:
         """Raise SourceError if class names come from the first file's metadata, and those in a file's metadata differ."""

@@ -109,7 +109,7 @@ class TextSource(PackSource):
     @property
     def has_classes(self) -> bool:
         """Whether documents have classes."""
-        return self.text.labels.are_stored
+        return self.text.labels.has_classes
 
     @property
     def several_labels(self) -> bool:
@@ -166,7 +166,7 @@ class TextSource(PackSource):
 
     def _note_folder(self, relative_path: str, split: str) -> None:
         """Unless classes are stored, note the folder of a file that is one document: it may be the document's class."""
-        if self.text.form != FILES or self.text.labels.are_stored:
+        if self.text.form != FILES or self.text.labels.has_classes:
             return
         folders = relative_path.split("/")[:-1]
         # The outermost folder may be the split.

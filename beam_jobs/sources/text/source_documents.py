@@ -95,7 +95,7 @@ class SourceDocuments(PackSource):
         labels = text.labels if source.has_classes and not text.row_lengths else TextLabelOptions()
         if text.labels.labels_file is not None and not source.has_classes:
             raise UsageError(f"--labels: the documents of --source={name} have no classes. Omit the flag.")
-        if labels.are_stored and any(field.name == LABEL for field in text.record_fields):
+        if labels.has_classes and any(field.name == LABEL for field in text.record_fields):
             raise UsageError(
                 f"--field {LABEL}: {LABEL} is the name of the class in the records. Omit it; --source={name} has classes."
             )
@@ -104,14 +104,14 @@ class SourceDocuments(PackSource):
             source,
             dataclasses.replace(text, labels=labels),
             _open_classes(source, labels),
-            has_several_labels=labels.are_stored and source.several_labels,
+            has_several_labels=labels.has_classes and source.several_labels,
             schema=() if text.row_lengths else source.features,
         )
 
     @property
     def has_classes(self) -> bool:
         """Whether documents have classes."""
-        return self.text.labels.are_stored
+        return self.text.labels.has_classes
 
     @property
     def several_labels(self) -> bool:

@@ -94,7 +94,7 @@ def test_finds_entries_in_files_of_many_buckets(count: int, tmp_path: Path, stor
         assert found == [*[Standing.RECORD, Standing.NEW] * min(count, 300), *[Standing.NEW] * 300]
         # Again, of buckets that were fetched already.
         assert file.find_standings(references) == [Standing.RECORD] * count
-    stored = np.frombuffer((tmp_path / "known").read_bytes()[8 + 8 * (len(file._firsts)) :], ENTRY)
+    stored = np.frombuffer((tmp_path / "known").read_bytes()[8 + 8 * (len(file._first_entries)) :], ENTRY)
     assert stored.tobytes() == np.sort(np.array(entries, ENTRY)).tobytes()
 
 
