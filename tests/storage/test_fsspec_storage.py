@@ -199,5 +199,7 @@ def test_treats_file_urls_as_local_paths(tmp_path: Path) -> None:
     assert images.run([f"--input={url}", f"--output=file://{tmp_path}/out"]) == 0
     assert main(["verify", f"file://localhost{tmp_path}/out"]) == 0
     assert len(RecordSource(f"file://{tmp_path}/out", "train")) == 4
+    with pytest.raises(StorageError, match=r"file://: a URL without a path \(expected file:///PATH\)"):
+        storage_for("file://").read("file://")
     with pytest.raises(StorageError, match=r"a file on another machine \(expected file:///PATH\)"):
         storage_for("file://host/a").read("file://host/a")

@@ -117,7 +117,7 @@ def unpack_blocks(data: bytes, unpacked_bytes: int) -> bytes:
         except zlib.error as error:
             raise ValueError(str(error)) from None
         if len(block) > missing_bytes:
-            raise ValueError(f"more than {unpacked_bytes} of {unpacked_bytes} bytes")
+            raise ValueError(f"more than {unpacked_bytes} bytes")
         if not decompressor.eof:
             raise ValueError(f"{unpacked_bytes - missing_bytes + len(block)} of {unpacked_bytes} bytes")
         blocks.append(block)

@@ -81,7 +81,9 @@ def local_path(path: str) -> str:
     if not path.startswith("file://"):
         return path
     url = urlsplit(path)
-    if url.netloc not in _THIS_MACHINE or not url.path:
+    if not url.path:
+        raise StorageError(f"{path}: a URL without a path (expected file:///PATH). Pass the path of a file or folder.")
+    if url.netloc not in _THIS_MACHINE:
         raise StorageError(f"{path}: a file on another machine (expected file:///PATH). Mount it, and pass its path.")
     # `?` and `#` are ordinary characters of file names.
     return unquote(path.removeprefix(f"file://{url.netloc}"))
