@@ -20,7 +20,7 @@ class ByteTokenizer:
         eos: None, or the name `<eos>`.
 
     Raises:
-        UsageError: `eos` names another end of document.
+        UsageError: `eos` names a different end of document.
     """
 
     file_bytes = b""
