@@ -154,7 +154,7 @@ def shuffle(folder: Path, round_count: int) -> None:  # noqa: ARG001
             lane_count = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * record_count * size / 2.9e6)))
             pieces = Chunks.cut([record_count], 10**8 // size)
             streams = StreamOrder.make_lanes(
-                pieces, BATCH, pieces_window, 1, num_lanes=lane_count, max_run=10**6 // size
+                pieces, BATCH, pieces_window, 1, num_lanes=lane_count, max_run_records=10**6 // size
             )
             permutations[f"  in pieces, {lane_count} lanes"] = _list_order(streams, steps)
         permutations["  RecordSource.shuffle"] = _list_source_order(record_count, size)

@@ -34,7 +34,7 @@ class HostPart:
 
     @property
     def batches_per_step(self) -> int:
-        """Number of batches that a step takes of this host."""
+        """Number of batches that a step takes from this host."""
         return self.rows.count // self.rows.batch_size
 
     def derive_seeds(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:

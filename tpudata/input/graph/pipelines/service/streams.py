@@ -30,7 +30,7 @@ def divide_rows(rows: Rows, max_streams: int) -> list[list[Rows]]:
 
     Args:
         rows: rows of the host.
-        max_streams: largest number of streams, one for each worker; there are fewer if it does not divide the batches evenly.
+        max_streams: maximum number of streams, one for each worker; there are fewer if it does not divide the batches evenly.
 
     Returns:
         Groups of `Rows`, one for each stream. A group is one stream of whole batches, or the streams of the parts of one batch of
