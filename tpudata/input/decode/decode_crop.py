@@ -45,8 +45,8 @@ def decode_crop(
         encoded: string, scalar.
         channels: 1, 3 or 4.
         options: the crop.
-        seed: int32 [2], for a TrainCrop: the same seed gives the same crop, so the
-            caller passes another one for every record and epoch. None for a CentreCrop.
+        seed: int32 [2], for a TrainCrop: the same seed gives the same crop, so the caller passes a different one for every record
+            and epoch. None for a CentreCrop.
         dtype: uint8, or float32 to omit the rounding if floats come next: 5 % faster.
 
     Returns:

@@ -55,7 +55,14 @@ def _decode_whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
-    """Decode an image; a JPEG at a fraction of its size if that leaves enough pixels for [height, width]."""
+    """Decode an image; a JPEG at a fraction of its size if that leaves enough pixels for [height, width].
+
+    Args:
+        encoded: JPEG, PNG, GIF (first frame) or BMP, string scalar.
+        height: height to which the caller resizes the image.
+        width: width to which the caller resizes it.
+        channels: number of channels of the result.
+    """
     if channels not in _JPEG_CHANNELS:
         return _decode_whole(encoded, channels)
 

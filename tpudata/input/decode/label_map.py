@@ -32,7 +32,7 @@ def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
         field: shape (height, width, 1).
 
     Returns:
-        uint8 [n, height, width, 1], int32 for maps of uint16.
+        uint8 [n, height, width, 1]; int32 if the maps are uint16.
     """
     is_resized = field.feature.shape != field.shape
 
