@@ -29,7 +29,7 @@ class CharTokenizer:
 
     Args:
         characters: each once, in the order of their code points.
-        eos: None, or the name `<eos>`.
+        eos: the name `<eos>`, or None, which means the same.
         replace_unknown: whether a character outside the vocabulary becomes the last id; otherwise a text with it is rejected.
 
     Raises:
@@ -63,7 +63,7 @@ class CharTokenizer:
         Args:
             data: content of the file.
             path: path of the file, for messages.
-            eos: None, or the name `<eos>`.
+            eos: the name `<eos>`, or None, which means the same.
             replace_unknown: whether a character outside the vocabulary becomes the last id; otherwise a text with it is rejected.
 
         Raises:

@@ -33,7 +33,7 @@ class HuggingFaceTokenizer:
     Args:
         data: content of the file.
         path: path of the file, for messages.
-        eos: token that ends a document, or None.
+        eos: token that ends a document; None to look for a usual one.
         special_tokens: what the name of a special token in a text becomes: with `"text"` ordinary text; with `"token"` or None that
             token.
 

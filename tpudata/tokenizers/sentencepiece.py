@@ -28,7 +28,7 @@ class SentencePieceTokenizer:
     Args:
         data: content of the model's file.
         path: path of the file, for messages.
-        eos: piece that ends a document, or None.
+        eos: piece that ends a document; None for the model's own.
         special_tokens: what the name of a control piece, such as `</s>`, in a text becomes: with `"token"` that piece, and the text
             before and after it is encoded separately; with `"text"` or None ordinary text.
 

@@ -30,7 +30,7 @@ class TokenizerIdentity:
     Attributes:
         name: name of the kind of tokenizer in `--tokenizer`, such as `"hf"`.
         vocab_size: number of ids, which count from 0.
-        eos_id: id that ends a document, or None.
+        eos_id: id that ends a document; None if there is none.
         pad_id: id of padding.
         file: name of the tokenizer's file next to the data; empty for bytes, which have none.
         sha256: SHA-256 of that file, in hexadecimal digits; empty without a file.
