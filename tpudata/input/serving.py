@@ -91,7 +91,7 @@ class ServingFeatures:
         return ServingTensors(examples, encoded, features)
 
     def _build_encoded_images(self, stored: dict[str, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return the encoded images, string [n], which callers may feed in place of records, and the column decoded from them."""
+        """Return the encoded images, string [n], which callers may feed in place of records, and the decoded column by its name."""
         (field,) = self._fields.inputs
         name = field.feature.name
         if field.feature.encoding == "image":

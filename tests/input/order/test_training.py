@@ -28,7 +28,7 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
         # A run of each slot in turn.
         records = tf.data.Dataset.range(slots.start, slots.stop).interleave(runs, cycle_length=len(slots))
     else:
-        records = order.list_spans(slots, block).map(lambda *spans: list_range_numbers(*spans)[1])
+        records = order.list_block_ranges(slots, block).map(lambda *spans: list_range_numbers(*spans)[1])
     rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.find_block_indices(slots, number))
     pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns_per_block), rows))
     blocks = pairs.map(tf.gather).as_numpy_iterator()

@@ -68,8 +68,8 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
         params: `params["context"]`, if present, is a TPUContext of TensorFlow's TPUEstimator, or an object with only `num_hosts`,
             which must be 1. The context's `current_input_fn_deployment()` returns (device, index of this call, number of calls,
             replicas that this call feeds). Each call feeds one batch per step; with PER_HOST_V2 one for each of these replicas.
-        input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
-            among `num_input_pipelines`. It takes precedence over `params["context"]`.
+        input_context: a `tf.distribute.InputContext`, which takes precedence over `params["context"]`: a step takes a batch for
+            each of its `num_replicas_in_sync`, shared out among its `num_input_pipelines`. None to use `params`.
 
     Raises:
         UsageError: the numbers do not fit each other, or there are several hosts and no index of this one.

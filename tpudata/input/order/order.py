@@ -72,8 +72,8 @@ class Ranges(Protocol):
     def read(self, ranges: tf.data.Dataset, load: Load, num_reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of ranges [first, stop), in order."""
 
-    def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of records or record numbers of several ranges per element, (firsts, stops), in order."""
+    def read_range_groups(self, groups: tf.data.Dataset, load: Load) -> tf.data.Dataset:
+        """Return a dataset of records or record numbers of groups of ranges, (firsts, stops), int64 [n] each, in order."""
 
     def pick(self, elements: Tensors, positions: tf.Tensor, *memory: Tensors) -> Tensors:
         """Return the records at `positions` of an element that was read; `memory` is an element of each of `memory_datasets`."""

@@ -102,9 +102,10 @@ class StreamOrder(TrainingOrder):
             """Return the ranges of the slot's turns in an epoch, from `start_turn` on."""
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
             # The first epoch may begin before the block.
-            begin = tf.maximum(first_turn, start_turn)
-            spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, stop_turn)
-            return tf.data.Dataset.from_tensor_slices(spans)
+            begin_turn = tf.maximum(first_turn, start_turn)
+            chunks = self._permute_chunks(epoch)
+            firsts_and_stops = self._list_turn_ranges(chunks, epoch, slots, first_turn, begin_turn, stop_turn)
+            return tf.data.Dataset.from_tensor_slices(firsts_and_stops)
 
         epochs = tf.data.Dataset.range((start_turn * self.num_lanes + slot) // self.num_records, tf.int64.max)
         return epochs.flat_map(without_autograph(list_epoch))

@@ -155,12 +155,12 @@ class TrainingOrder:
         return {name: tf.reshape(seeds, [-1, part.rows.batch_size, 2]) for name, seeds in extras.items()}
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
-        """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `list_spans`."""
-        return ranges.read_spans(
-            self.list_spans(slots, block), ranges.make_loader(ranges.find_read_starts(self.chunks))
+        """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `list_block_ranges`."""
+        return ranges.read_range_groups(
+            self.list_block_ranges(slots, block), ranges.make_loader(ranges.find_read_starts(self.chunks))
         )
 
-    def list_spans(self, slots: range, block: int) -> tf.data.Dataset:
+    def list_block_ranges(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the ranges of records that slots read from a block on: a dataset of (firsts, stops), int64 [n] each.
 
         Elements are in the order of epochs, then of blocks; the ranges of an element in the order of slots, then of turns.
@@ -173,8 +173,8 @@ class TrainingOrder:
             chunks = self._permute_chunks(epoch)
 
             def list_block(later_block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                first_turn, begin, end = self._find_turns(epoch, later_block, slot_numbers)
-                return self._list_turn_spans(chunks, epoch, slot_numbers, first_turn, begin, end)
+                first_turn, begin_turn, end_turn = self._find_turns(epoch, later_block, slot_numbers)
+                return self._list_turn_ranges(chunks, epoch, slot_numbers, first_turn, begin_turn, end_turn)
 
             first_block = tf.maximum(epoch * self.num_records // positions_per_block, block)
             stop_block = ((epoch + 1) * self.num_records - 1) // positions_per_block + 1
@@ -194,7 +194,7 @@ class TrainingOrder:
         """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], less than 2**40."""
         return draw([len(self.chunks.firsts)], self.seed, epoch, EPOCH_DRAWS)
 
-    def _list_turn_spans(
+    def _list_turn_ranges(
         self,
         chunks: PermutedChunks,
         epoch: tf.Tensor,
@@ -217,29 +217,29 @@ class TrainingOrder:
         """
         # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
         lanes = tf.math.floormod(slots - epoch * self.num_records, self.num_lanes)
-        # `begin_place` and `end_place` are indices in the permuted sequence, in which lane follows lane, and not places of the
-        # epoch. The first num_records % num_lanes lanes have a record more than the others.
-        begin_place = lanes * (self.num_records // self.num_lanes) + tf.minimum(
+        # Indices in the permuted sequence, in which lane follows lane. The first num_records % num_lanes lanes have a record more
+        # than the others.
+        begin_index = lanes * (self.num_records // self.num_lanes) + tf.minimum(
             lanes, self.num_records % self.num_lanes
         )
-        begin_place += begin_turn - first_turn
-        end_place = begin_place + (end_turn - begin_turn)
-        # A range for each chunk that a slot's indices [begin_place, end_place) touch.
-        first_chunk = count_up_to(chunks.ends, begin_place)
-        stop_chunk = tf.where(end_turn > begin_turn, count_up_to(chunks.ends, end_place - 1) + 1, first_chunk)
+        begin_index += begin_turn - first_turn
+        end_index = begin_index + (end_turn - begin_turn)
+        # A range for each chunk that a slot's indices [begin_index, end_index) touch.
+        first_chunk = count_up_to(chunks.ends, begin_index)
+        stop_chunk = tf.where(end_turn > begin_turn, count_up_to(chunks.ends, end_index - 1) + 1, first_chunk)
         splits, chunk_indices = list_range_numbers(first_chunk, stop_chunk)
         # For each range the index of its slot, and then the part of its chunk that the slot takes.
         slot_indices = count_up_to(splits, tf.range(tf.size(chunk_indices, tf.int64))) - 1
         chunk_begins, chunk_ends = tf.gather(chunks.begins, chunk_indices), tf.gather(chunks.ends, chunk_indices)
         chunk_firsts = tf.gather(chunks.firsts, chunk_indices)
-        firsts = chunk_firsts + tf.maximum(tf.gather(begin_place, slot_indices) - chunk_begins, 0)
-        stops = chunk_firsts + tf.minimum(tf.gather(end_place, slot_indices), chunk_ends) - chunk_begins
+        firsts = chunk_firsts + tf.maximum(tf.gather(begin_index, slot_indices) - chunk_begins, 0)
+        stops = chunk_firsts + tf.minimum(tf.gather(end_index, slot_indices), chunk_ends) - chunk_begins
         return firsts, stops
 
     def find_block_indices(self, slots: range, block: tf.Tensor) -> tf.Tensor:
         """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * turns_per_step].
 
-        The records of the block are in the order of `list_spans`.
+        The records of the block are in the order of `list_block_ranges`.
 
         Args:
             slots: slots of the host's rows.
@@ -279,7 +279,7 @@ class TrainingOrder:
             tf.maximum(first_turns, turns // self.turns_per_window * self.turns_per_window)
             - block * self.turns_per_block
         )
-        # Drawn for all lanes, so that a slot has the same draws on any host.
+        # The draws are for all lanes, so that a slot has the same draws on any host.
         draws = draw([self.num_lanes, self.turns_per_block], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
         mixed_indices = tf.gather(stored_indices, tf.argsort(keys, stable=True), batch_dims=1)
@@ -301,16 +301,17 @@ class TrainingOrder:
     def _find_turns(
         self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return for each slot the first turn of an epoch, and the turns [begin, end) of the epoch that are in a block.
+        """Return for each slot the first turn of an epoch, and the turns [begin_turn, end_turn) of the epoch that are in a block.
 
-        All are int64, of the common shape of `epoch` and `slots`; `begin` equals `end` if the block has no turn of the epoch.
+        The three are int64, of the common shape of `epoch` and `slots`; the last two are equal if no turn of the epoch is in the
+        block.
         """
         # The first turn t whose position, s + t L, is in this epoch; and the first one in the next epoch.
         first_turn = (epoch * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
         next_first_turn = ((epoch + 1) * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
-        begin = tf.maximum(first_turn, block * self.turns_per_block)
-        end = tf.minimum(next_first_turn, (block + 1) * self.turns_per_block)
-        return first_turn, begin, tf.maximum(begin, end)
+        begin_turn = tf.maximum(first_turn, block * self.turns_per_block)
+        end_turn = tf.minimum(next_first_turn, (block + 1) * self.turns_per_block)
+        return first_turn, begin_turn, tf.maximum(begin_turn, end_turn)
 
 
 def count_window_turns(window_records: int, num_lanes: int, turns_per_step: int) -> int:

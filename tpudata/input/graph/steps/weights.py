@@ -75,7 +75,7 @@ def make_weights_step(option: str, field: Field | None, *, has_targets: bool) ->
     Args:
         option: the option `weights`: "feature" or "sample_weight".
         field: the weight of records; None if they have none.
-        has_targets: whether targets are next tokens, whose weights are among the features.
+        has_targets: whether the labels are next tokens, whose weights are among the features.
     """
 
     @without_autograph
