@@ -26,7 +26,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
         data: the bytes.
 
     Raises:
-        ValueError: the bytes are something else; the message says what.
+        ValueError: the bytes are something else; the message describes it.
     """
     image_format = detect_format(data)
     if image_format in _NOT_FED:

@@ -51,7 +51,7 @@ def as_jax(
         prefetch: number of batches on the devices that wait to be taken.
 
     Raises:
-        UsageError: an argument is out of range or does not fit the others; the devices cannot share the batch evenly.
+        UsageError: an argument is out of range or does not fit the others, or the devices cannot share the batch evenly.
         FeatureError: a tensor is not numeric or has no rows; a record does not match the dataset.
         CorruptionError: a record is damaged.
         StorageError: a file cannot be read.

@@ -120,8 +120,8 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: `sharding` is of another class or also divides other axes, `axis` does not fit it, or the mesh has no device of
-            this process.
+        UsageError: `sharding` is neither of these classes or also divides other axes, `axis` does not fit it, or the mesh has no
+            device of this process.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec

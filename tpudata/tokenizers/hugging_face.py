@@ -16,7 +16,7 @@ from tpudata.tokenizers.tokenizer import COPY_AGAIN, MAX_IDS, PLAIN, Ids, Tokeni
 
 NAME = "hf"
 FILE = "tokenizer.json"
-# The file does not say which token ends a document and which is padding; these are usual names.
+# The file names neither the token that ends a document nor the one for padding; these are usual names.
 _USUAL_EOS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]")
 _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
 # Errors that are not the package's: it raises plain Exceptions, and a panic of its Rust code is a BaseException.

@@ -105,7 +105,7 @@ def crop_map(
     """Crop a label map or a mask with its image's window.
 
     Args:
-        values: integers [height, width, 1]: a map as large as the image. A map of another size fails at run time with
+        values: integers [height, width, 1]: a map as large as the image. A map of a different size fails at run time with
             `tf.errors.InvalidArgumentError`.
         name: name of the map's feature, for the message.
         window: window of the image's crop.

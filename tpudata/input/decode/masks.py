@@ -18,7 +18,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
         encoded: string [n, entries]: PNGs, and padding.
         counts: int32 [n], number of entries of each record that are not padding.
         field: field of the shape (entries, height, width). Masks are resized to it if their image is, and each pixel is then
-            the nearest one of the mask; otherwise a mask of another size fails at run time.
+            the nearest one of the mask; otherwise a mask of a different size fails at run time.
 
     Returns:
         uint8 [n, entries, height, width]: 1 inside, 0 outside and in padding.

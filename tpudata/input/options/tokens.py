@@ -128,7 +128,7 @@ class Tokens:
         """
         # Conversion records the tokenizer in the manifest.
         recorded = manifest.options.get("tokenizer")
-        # Other programs may have written another value.
+        # Other programs may have written a different value.
         tokenizer: Mapping[str, Any] = recorded if isinstance(recorded, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
         inputs = {field.name: field for field in fields.inputs}

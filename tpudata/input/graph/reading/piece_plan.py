@@ -109,7 +109,7 @@ class PiecePlan(ReadPlan):
 
 
 def is_read_in_pieces(dataset: Dataset, split: str, reading: Reading) -> bool:
-    """Return whether a split is read in pieces: as the options say, or by default if it is on an object store."""
+    """Return whether a split is read in pieces: as the options choose, or by default if it is on an object store."""
     first_shard = dataset.shard_path(dataset.manifest.split(split).shards[0])
     return is_remote(first_shard) if reading.pieces is None else reading.pieces
 
