@@ -154,7 +154,7 @@ def shuffle(folder: Path, round_count: int) -> None:  # noqa: ARG001
             lane_count = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * record_count * size / 2.9e6)))
             pieces = Chunks.cut([record_count], 10**8 // size)
             streams = StreamOrder.make_lanes(
-                pieces, BATCH, pieces_window, 1, num_lanes=lane_count, max_run=10**6 // size
+                pieces, BATCH, pieces_window, 1, num_lanes=lane_count, max_run_records=10**6 // size
             )
             permutations[f"  in pieces, {lane_count} lanes"] = _list_order(streams, steps)
         permutations["  RecordSource.shuffle"] = _list_source_order(record_count, size)
@@ -183,7 +183,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
         # Spans are ranges of records; item 1 of the result has the numbers of all their records.
-        read = order.list_spans(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
+        read = order.list_block_ranges(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
     # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
     read = read.rebatch(len(slots) * order.turns_per_block)
     blocks = tf.data.Dataset.zip((tf.data.Dataset.range(tf.int64.max), read)).map(

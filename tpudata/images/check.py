@@ -26,7 +26,7 @@ def check_fits(feature: Feature, data: bytes) -> None:
         data: the bytes.
 
     Raises:
-        ValueError: the bytes are something else; the message says what.
+        ValueError: the bytes are something else; the message describes it.
     """
     image_format = detect_format(data)
     if image_format in _NOT_FED:
@@ -56,8 +56,8 @@ def find_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Ite
 def find_decoded_image_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[str | Problem]:
     """Yield the problems of `find_image_problems`, and one for each image or label map with a complete header that does not decode.
 
-    For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; an image of
-    another format, which datasets of users may contain, is a problem if it is damaged or unknown to TensorFlow.
+    For JPEG and PNG, the formats that a conversion writes, the rules of a conversion with `--check decode` apply; an image of a
+    different format, which datasets of users may contain, is a problem if it is damaged or TensorFlow does not decode the format.
 
     Args:
         manifest: manifest of the dataset.
@@ -93,7 +93,7 @@ def _read_size(data: bytes, image_format: str) -> tuple[int, int]:
 
 
 def _find_size_problems(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[Problem]:
-    """Yield a problem for each label map or mask of an object without the size of its picture, and for each mask that is no PNG."""
+    """Yield a problem for each label map or mask that differs in size from its picture, and for each mask that is not a PNG."""
     pictures = [feature for feature in manifest.features if feature.encoding == "image"]
     for feature in manifest.features:
         if not (feature.is_label_map or is_mask(feature)):
@@ -123,11 +123,13 @@ def _find_picture(feature: Feature, pictures: Sequence[Feature]) -> Feature | No
     """
     if len(pictures) == 1 and "/" not in feature.name + pictures[0].name:
         return pictures[0]
-    return next((p for p in pictures if feature.name.startswith(f"{p.name.rpartition('/')[0]}/")), None)
+    return next(
+        (picture for picture in pictures if feature.name.startswith(f"{picture.name.rpartition('/')[0]}/")), None
+    )
 
 
 def _find_size(data: object) -> tuple[int, int] | None:
-    """Return the height and width of an image; None for a damaged image or other values, which are reported elsewhere."""
+    """Return the height and width of an image; None for a damaged one or a value that is not bytes: other checks report both."""
     if not isinstance(data, bytes):
         return None
     try:
@@ -145,7 +147,7 @@ def _list_images(manifest: Manifest, example: Mapping[str, Value]) -> Iterator[t
     for feature in manifest.features:
         if feature.is_image_file:
             values = example.get(feature.name)
-            # The schema's check reports a missing value or one of another type.
+            # The schema's check reports a missing value, or one that is not bytes.
             if values and isinstance(values[0], bytes):
                 yield feature, values[0]
 

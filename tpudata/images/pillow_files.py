@@ -19,7 +19,7 @@ from tpudata.images.image_format import BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP
 from tpudata.images.modern_formats import PLUGINS, open_modern
 
 _PLUGINS = {JPEG: "JPEG", PNG: "PNG", GIF: "GIF", WEBP: "WEBP", BMP: "BMP", TIFF: "TIFF", PPM: "PPM", **PLUGINS}
-# Errors that damaged files raise in Pillow's own code, such as a TypeError for a tag of another type than its number has.
+# Errors that damaged files raise in Pillow's own code, such as a TypeError for a tag whose type does not match its number.
 _FAULTS = (AttributeError, TypeError, LookupError, ArithmeticError, AssertionError, RuntimeError, struct.error)
 _DAMAGED_HEADER = "its header is cut or damaged"
 _DECODER_ERROR = re.compile(r"decoder error -?\d+")
@@ -31,7 +31,7 @@ def translate_pillow_errors(image_format: str) -> Iterator[None]:
     with _suppress_warnings():
         try:
             yield
-        # Not the image's fault: too little memory, a missing format, and a warning that a program's filters turn into an exception.
+        # The image does not cause these: too little memory, a missing format, and a warning that filters turn into an exception.
         except (MemoryError, UsageError, Warning):
             raise
         # The error's message contains a memory address, which would make rejects differ between runs.

@@ -58,19 +58,24 @@ class DecodedImage(NamedTuple):
 
 
 def decode_image(
-    data: bytes, image_format: str, header: ImageHeader | None, shorter: int | None = None, *, may_draft: bool = False
+    data: bytes,
+    image_format: str,
+    header: ImageHeader | None,
+    shorter_side: int | None = None,
+    *,
+    may_draft: bool = False,
 ) -> DecodedImage:
     """Decode an image fully.
 
     Args:
         data: the encoded image.
         image_format: format from `detect_format`.
-        header: header from `read_header`; None for other formats than JPEG and PNG.
-        shorter: pixels of the shorter side that larger images are shrunk to; None keeps the size.
+        header: header from `read_header`; None unless the format is JPEG or PNG.
+        shorter_side: pixels of the shorter side that larger images are shrunk to; None keeps the size.
         may_draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
 
     Raises:
-        ValueError: it is damaged, or of an unsupported kind; the message completes `rejected: `.
+        ValueError: it is damaged, or of an unsupported kind; the message follows `rejected: `.
         UsageError: this installation lacks the format.
     """
     if image_format == PNG:
@@ -80,7 +85,7 @@ def decode_image(
     if image_format == TIFF:
         check_tiff(image)
     # Computed before the draft, which rounds the size.
-    target_size = _shrink_size(image.size, shorter)
+    target_size = _shrink_size(image.size, shorter_side)
     if may_draft and image_format == JPEG and target_size != image.size:
         image.draft(None, (target_size[0] * _REDUCING_GAP, target_size[1] * _REDUCING_GAP))
     if header is not None and header.bits == 16:
@@ -91,13 +96,12 @@ def decode_image(
         image = load_image(image, image_format)
     opaque = _flatten(image, image_format, header)
     if image_format == TIFF:
-        target_size = _shrink_size(opaque.size, shorter)  # Pillow may have turned it while loading
+        target_size = _shrink_size(opaque.size, shorter_side)  # Pillow may have turned it while loading.
     # Flattening transparency creates edges of one pixel, so colours need full resolution.
     across, down = (1, 1) if image.has_transparency_data else _find_chroma_step(data, image_format, header)
-    upright = _resize(opaque, target_size)
+    resized = _resize(opaque, target_size)
     turn = _TURNS.get(header.orientation if header else find_exif_orientation(image, image_format))
-    if turn is not None:
-        upright = upright.transpose(turn)
+    upright = resized if turn is None else resized.transpose(turn)
     if turn in _SIDEWAYS:
         across, down = down, across
     # Keep only the profile: encoders would also write other metadata of the input file. A profile of CMYK does not fit RGB.
@@ -107,9 +111,9 @@ def decode_image(
     return DecodedImage(upright, (across, down))
 
 
-def shrink(image: Image.Image, shorter: int | None) -> Image.Image:
-    """Return an image of mode `L` or `RGB` shrunk to a shorter side of `shorter` pixels; unchanged if smaller or for None."""
-    return _resize(image, _shrink_size(image.size, shorter))
+def shrink(image: Image.Image, shorter_side: int | None) -> Image.Image:
+    """Return an image of mode `L` or `RGB` shrunk to a shorter side of `shorter_side` pixels; unchanged if smaller, or for None."""
+    return _resize(image, _shrink_size(image.size, shorter_side))
 
 
 def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = None) -> None:
@@ -123,7 +127,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
         header: header from `read_header`, to compare the size with; None for no comparison.
 
     Raises:
-        ValueError: it is damaged; the message completes `rejected: `.
+        ValueError: it is damaged; the message follows `rejected: `.
         UsageError: this installation lacks the format.
     """
     if image_format == PNG:
@@ -145,7 +149,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
 def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> bytes:
     """Return the bytes of an encoded image. Equal images give equal bytes with one build of Pillow.
 
-    A JPEG keeps the source's sampling of colours if it is 4:2:0, 4:2:2 or 4:4:4. Any other sampling becomes the coarsest of these
+    A JPEG keeps the source's chroma subsampling if it is 4:2:0, 4:2:2 or 4:4:4. Any other subsampling becomes the coarsest of these
     three that has as many samples or more in each direction, so no sample of colour is lost.
 
     Args:
@@ -154,7 +158,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
         quality: quality of a JPEG, 1 to 100.
 
     Raises:
-        ValueError: the image is too long for a JPEG; the message completes `rejected: `.
+        ValueError: the image is too long for a JPEG; the message follows `rejected: `.
     """
     buffer = io.BytesIO()
     image, (across, down) = decoded
@@ -164,7 +168,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
             raise ValueError(
                 f"too large for a JPEG: {image.width} x {image.height} pixels; a JPEG may have {_MAX_JPEG_SIDE:,} a side"
             )
-        # A grey image has no colours to sample.
+        # A grey image has no chroma to subsample.
         options = {"subsampling": _choose_subsampling(across, down)} if image.mode == "RGB" else {}
         image.save(buffer, "JPEG", quality=quality, icc_profile=profile, **options)
     else:
@@ -230,15 +234,15 @@ def _find_chroma_step(data: bytes, image_format: str, header: ImageHeader | None
         return header.chroma_step
     if image_format in (AVIF, HEIC):
         return find_iso_chroma_step(data, image_format)
-    # A lossy WebP is VP8, which has no other sampling.
+    # A lossy WebP is VP8, which has no other subsampling.
     return (2, 2) if image_format == WEBP and not is_lossless(data, image_format) else (1, 1)
 
 
-def _shrink_size(size: tuple[int, int], shorter: int | None) -> tuple[int, int]:
-    """Return a size shrunk to a shorter side of `shorter` pixels; unchanged if that would enlarge it, or `shorter` is None."""
-    if shorter is None or min(size) <= shorter:
+def _shrink_size(size: tuple[int, int], shorter_side: int | None) -> tuple[int, int]:
+    """Return a size shrunk to a shorter side of `shorter_side` pixels; unchanged if it is not larger, or for None."""
+    if shorter_side is None or min(size) <= shorter_side:
         return size
-    scale = shorter / min(size)
+    scale = shorter_side / min(size)
     return round(size[0] * scale), round(size[1] * scale)
 
 
@@ -247,7 +251,7 @@ def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _flatten(image: Image.Image, image_format: str, header: ImageHeader | None) -> Image.Image:
-    """Return a decoded image as mode `L` or `RGB`, on white; ValueError for other pixels than grey, RGB and CMYK.
+    """Return a decoded image as mode `L` or `RGB`, on white; ValueError if its pixels are not grey, RGB or CMYK.
 
     Args:
         image: the decoded image; its metadata may change.

@@ -123,16 +123,16 @@ def _scale(samples: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     """Return samples of 16 bits as samples of 8 bits, rounded to the nearest."""
     scaled = np.empty(samples.shape, np.uint8)
     # Some rows at a time: all samples as int64 would take 8 bytes each.
-    step = max(1, _BAND_SAMPLES // max(1, samples[:1].size))
-    for row in range(0, len(samples), step):
-        band = samples[row : row + step].astype(np.int64)
+    rows_per_band = max(1, _BAND_SAMPLES // max(1, samples[:1].size))
+    for row in range(0, len(samples), rows_per_band):
+        band = samples[row : row + rows_per_band].astype(np.int64)
         # 65535 becomes 255. The added 32767, half of the divisor, makes the division round to the nearest.
-        scaled[row : row + step] = (band * 255 + 32767) // 65535
+        scaled[row : row + rows_per_band] = (band * 255 + 32767) // 65535
     return scaled
 
 
 def _unpack_samples(data: bytes, raw_mode: str) -> npt.NDArray[np.uint8]:
-    """Return the pixels of a PNG as Pillow unpacks them under another raw mode: uint8 [height, width, channels]."""
+    """Return the pixels of a PNG as Pillow unpacks them with the raw mode `raw_mode`: uint8 [height, width, channels]."""
     image = open_image(data, PNG)
     image.tile = [  # type: ignore[attr-defined]
         (codec, extents, offset, raw_mode)

@@ -1,4 +1,4 @@
-"""Operations on datasets and tensors: checks, and iteration in any mode of TensorFlow."""
+"""Operations on datasets and tensors: checks, casts, counts and ranges in graphs, and iteration in any mode of TensorFlow."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ def get_features(element: Element) -> Tensors:
 
 
 def join_element(parts: tuple[Tensors, ...]) -> Element:
-    """Return the element that tf.data passed to a function as arguments: one for each part of a tuple, or the element alone."""
+    """Return the element that tf.data passed to a function as arguments: one for each part of a tuple, or just the element."""
     return parts[0] if len(parts) == 1 else parts
 
 
 def replace_features(element: Element, features: Tensors) -> Element:
-    """Return an element with other features, and the same labels and weights."""
+    """Return an element with its features replaced by `features`, and the same labels and weights."""
     return (features, *element[1:]) if isinstance(element, tuple) else features
 
 
@@ -53,7 +53,7 @@ def map_named(function: Callable[[str, Tensors], tf.Tensor], structure: Tensors,
     return tf.nest.pack_sequence_as(structure, leaves)
 
 
-def check_static(structure: Specs | Tensors, name: str) -> None:
+def check_static_shapes(structure: Specs | Tensors, name: str) -> None:
     """Check that every tensor has a static shape.
 
     Args:

@@ -88,7 +88,7 @@ class InputFn:
 
         Args:
             path: path of the tensor, such as "features['image']".
-            spec: spec of the tensor; a `batch_transform` may have put another tensor there.
+            spec: spec of the tensor; a `batch_transform` may have put a different tensor there.
         """
         axis = self._row_axes.get(path, 0)
         # If the tensor lacks this axis, it is not the transposed one.

@@ -39,7 +39,7 @@ def as_jax(
     dtypes are as `input_fn` yields them; a dataset's 64-bit numbers become 32-bit ones unless the program enables `jax_enable_x64`.
     With `Images(transpose=...)`, the rows are sharded along their axis.
 
-    Closing or dropping the iterator, `close()`, ends the read-ahead.
+    Closing the iterator with `close()`, or dropping it, ends the read-ahead.
 
     Args:
         input_fn: the function that `make_input_fn` returned, or a Mixture; or a `tf.data.Dataset` of this process's rows.
@@ -51,7 +51,7 @@ def as_jax(
         prefetch: number of batches on the devices that wait to be taken.
 
     Raises:
-        UsageError: an argument is out of range or does not fit the others; the devices cannot share the batch evenly.
+        UsageError: an argument is out of range or does not fit the others, or the devices cannot share the batch evenly.
         FeatureError: a tensor is not numeric or has no rows; a record does not match the dataset.
         CorruptionError: a record is damaged.
         StorageError: a file cannot be read.
@@ -97,7 +97,13 @@ def as_jax(
 def _make_datasets(
     input_fn: InputFn | tf.data.Dataset, batch_size: int | None, start_step: int, blocks: RowBlocks
 ) -> list[tf.data.Dataset]:
-    """Return the dataset of each of this process's blocks of rows; or the caller's own dataset alone, which has all blocks.
+    """Return the dataset of each of this process's blocks of rows; or only the caller's own dataset, which has all blocks.
+
+    Args:
+        input_fn: an input_fn, or the caller's own dataset.
+        batch_size: rows of the global batch; None with a dataset.
+        start_step: number of global batches to skip.
+        blocks: division of the rows over the devices.
 
     Raises:
         UsageError: `input_fn` is neither callable nor a dataset, or another argument does not fit it.

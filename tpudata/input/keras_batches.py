@@ -27,9 +27,10 @@ def as_keras(
 ) -> tf.data.Dataset:
     """Return the dataset of an input_fn in the form that Keras' fit, evaluate and predict take.
 
-    Elements are (x, y), or x if there are no labels; with next tokens as targets (x, y, sample_weight), float32 [B, L], and with
-    `weight=` of make_input_fn float32 [B]. x is `features` without its weights. Evaluation and prediction see every record once
-    and nothing else: the last batch may have fewer rows. Several hosts have equally many batches; the last one may be smaller.
+    Elements are (x, y), or x if there are no labels. With next tokens as targets they are (x, y, sample_weight), with
+    sample_weight float32 [B, L]; with only `weight=` of make_input_fn, it is float32 [B]. x is `features` without its weights.
+    Evaluation and prediction see every record once and nothing else: the last batch may have fewer rows. Several hosts have equally
+    many batches; the last one may be smaller.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
     are: they divide by the tokens. `loss` divides by all positions [B, L], and `metrics` count them all. In Keras 3 a loss with
@@ -84,16 +85,17 @@ class _KerasBatch:
     Attributes:
         x: features without weights.
         y: labels.
-        sample_weight: weights of tokens or, with `are_weighed`, of records; or the third part that the user's `parse` returns.
+        sample_weight: weights of tokens or, with `includes_row_weights`, of records; or the third part that the user's `parse`
+            returns.
         row_weights: float32 [B], 1 or the record's weight, and 0 for padding.
-        are_weighed: whether `sample_weight` already has the weights of the rows as a factor.
+        includes_row_weights: whether `sample_weight` already has the weights of the rows as a factor.
     """
 
     x: Tensors
     y: Tensors
     sample_weight: tf.Tensor | None
     row_weights: tf.Tensor | None
-    are_weighed: bool = False
+    includes_row_weights: bool = False
 
     @classmethod
     def split_training(cls, element: Element) -> _KerasBatch:
@@ -130,7 +132,7 @@ class _KerasBatch:
         if batch.y is None:
             raise UsageError("as_keras: weight= needs labels, as Keras takes (x, y, sample_weight). Omit it.")
         weights = batch.row_weights if batch.sample_weight is None else batch.sample_weight
-        return dataclasses.replace(batch, sample_weight=weights, are_weighed=True)
+        return dataclasses.replace(batch, sample_weight=weights, includes_row_weights=True)
 
     def join(self) -> Element:
         """Return x, (x, y) or (x, y, sample_weight), as far as the batch has these parts."""
@@ -141,7 +143,7 @@ class _KerasBatch:
     def weigh_rows(self) -> _KerasBatch:
         """Return the batch with sample_weight 0 for padding, which `row_weights` marks."""
         # The weights of records are 0 for padding already.
-        if self.are_weighed:
+        if self.includes_row_weights:
             return self
         weights = self.row_weights
         if self.sample_weight is not None:
@@ -172,7 +174,7 @@ class _KerasBatch:
 
 
 def _map_batches(dataset: tf.data.Dataset, function: Callable[[Element], Element]) -> tf.data.Dataset:
-    """Return the dataset of `function(element)` for each element; AutoGraph does not convert the function."""
+    """Return the dataset of `function(element)` for each element, prefetched; AutoGraph does not convert the function."""
 
     def convert(*parts: Tensors) -> Element:
         return function(join_element(parts))

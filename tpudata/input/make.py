@@ -62,7 +62,7 @@ def make_input_fn(
 
     - features: a dict of tensors [B, ...]: `image` uint8 [B, height, width, channels] for the layouts imagenet and raw, `text`
       string [B] for text. int64 becomes int32.
-    - labels: int32 [B], as stored; see `label` for others. A dataset without labels yields features alone.
+    - labels: int32 [B], as stored; see `label` for others. A dataset without labels yields only features.
 
     With `training=True` the dataset never ends, unless `num_epochs` is given: every epoch has a different order of the records;
     batches run across the ends of epochs, so that no record is dropped. With `training=False` it is one exact pass in the

@@ -27,8 +27,8 @@ class Mixture(InputFn):
             `batch_transform`: map the mixture's dataset instead.
 
     Raises:
-        UsageError: no inputs, items that are not pairs, an input for evaluation, with `num_epochs`, `Images(mix=...)` or a
-            `batch_transform`, or a weight that is not a number above 0; when called, inputs that differ in names, dtypes or shapes.
+        UsageError: there are no inputs; an item is not a pair; an input is for evaluation, or has `num_epochs`, `Images(mix=...)`
+            or a `batch_transform`; a weight is not a number above 0; or, when called, inputs differ in names, dtypes or shapes.
 
     Calling the mixture, and iterating its datasets, also raises what the inputs raise.
     """
@@ -36,7 +36,7 @@ class Mixture(InputFn):
     def __init__(self, inputs: Sequence[tuple[InputFn, float]]) -> None:
         if not isinstance(inputs, Sequence):
             raise UsageError(f"Mixture: inputs is {inputs!r} (expected a list of pairs of an input_fn and its weight).")
-        pairs = [_read_input(index, pair) for index, pair in enumerate(inputs)]
+        pairs = [_read_input(pair, index) for index, pair in enumerate(inputs)]
         if not pairs:
             raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
         pipeline = MixedPipeline([input_fn.batches for input_fn, _ in pairs], [weight for _, weight in pairs])
@@ -44,7 +44,7 @@ class Mixture(InputFn):
         super().__init__(pipeline, training=True, is_endless=True, weighs_records=weighs_records)
 
 
-def _read_input(index: int, pair: object) -> tuple[InputFn, float]:
+def _read_input(pair: object, index: int) -> tuple[InputFn, float]:
     """Return the input_fn and the weight of an input; UsageError unless `pair` is an input_fn that can be mixed, and its weight."""
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], InputFn):
         raise UsageError(
@@ -58,7 +58,7 @@ def _read_input(index: int, pair: object) -> tuple[InputFn, float]:
         raise UsageError(f"Mixture: input {index} {problem} (expected training=True, without an end). Make it anew.")
     if input_fn.mixes_rows:
         raise UsageError(
-            f"Mixture: input {index} has Images(mix=...) or a batch_transform, for whole batches, and gives parts of them here."
-            " Omit it, and map the mixture's dataset."
+            f"Mixture: input {index} has Images(mix=...) or a batch_transform, for whole batches, and gives parts of them"
+            " here. Omit it, and map the mixture's dataset."
         )
     return input_fn, float(weight)

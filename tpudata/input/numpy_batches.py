@@ -103,7 +103,7 @@ def translate_errors() -> Iterator[None]:
         raise translated from None
 
 
-def to_integer(name: str, value: Any, least: int) -> int:
-    """Return an argument as an int; UsageError if it is not an integer, or below `least`."""
-    check_integer(name, value, least)
+def to_integer(name: str, value: Any, minimum: int) -> int:
+    """Return an argument as an int; UsageError if it is not an integer, or below `minimum`."""
+    check_integer(name, value, minimum)
     return operator.index(value)

@@ -120,8 +120,8 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         axis: name of the mesh axis of the rows, for a mesh; None for "data", or the only axis.
 
     Raises:
-        UsageError: `sharding` is of another class or also divides other axes, `axis` does not fit it, or the mesh has no device of
-            this process.
+        UsageError: `sharding` is neither of these classes or also divides other axes, `axis` does not fit it, or the mesh has no
+            device of this process.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -142,21 +142,21 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
             "Call it in the processes of the mesh."
         )
     num_parts = math.prod(mesh.shape[name] for name in axes)
-    by_rows = NamedSharding(mesh, PartitionSpec(axes or None))
+    row_sharding = NamedSharding(mesh, PartitionSpec(axes or None))
     # Lay out an array of one row for each part: the row of a device is a slice that begins at the index of its part.
-    device_rows = by_rows.addressable_devices_indices_map((num_parts,)).values()
+    device_rows = row_sharding.addressable_devices_indices_map((num_parts,)).values()
     # Without axes there is one part, and all devices have copies of it.
     process_parts = {row_slice.indices(num_parts)[0] for (row_slice,) in device_rows} if axes else {0}
-    # The largest blocks that have parts of this process alone.
+    # The largest blocks that have only parts of this process.
     sizes = range(1, len(process_parts) + 1)
-    parts_per_block = max(size for size in sizes if num_parts % size == 0 and _are_whole_blocks(process_parts, size))
+    parts_per_block = max(size for size in sizes if num_parts % size == 0 and _form_blocks(process_parts, size))
     indices = tuple(sorted({part // parts_per_block for part in process_parts}))
     return RowBlocks(mesh, axes, num_parts, indices, num_parts // parts_per_block)
 
 
-def _are_whole_blocks(parts: set[int], size: int) -> bool:
-    """Return whether a set of parts consists of whole blocks of `size` neighbouring parts."""
-    return len({part // size for part in parts}) * size == len(parts)
+def _form_blocks(parts: set[int], parts_per_block: int) -> bool:
+    """Return whether parts form whole blocks of `parts_per_block` neighbouring parts."""
+    return len({part // parts_per_block for part in parts}) * parts_per_block == len(parts)
 
 
 def _find_axis(mesh: Mesh, axis: str | None) -> str:

@@ -32,8 +32,8 @@ class ServingTensors:
 
     Attributes:
         examples: a placeholder, string [n]: serialized `tf.train.Example`s with the dataset's features; labels are not needed.
-        encoded_images: string [n], the images as files, such as JPEG or PNG; None unless a model is fed one image alone, with 1, 3
-            or 4 channels.
+        encoded_images: string [n], the images as files, such as JPEG or PNG; None unless a model is fed one image, of 1, 3 or 4
+            channels, and nothing else.
         features: features of prediction, by name.
     """
 
@@ -91,7 +91,7 @@ class ServingFeatures:
         return ServingTensors(examples, encoded, features)
 
     def _build_encoded_images(self, stored: dict[str, tf.Tensor]) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """Return the encoded images, string [n], which callers may feed in place of records, and the column decoded from them."""
+        """Return the encoded images, string [n], which callers may feed in place of records, and the decoded column by its name."""
         (field,) = self._fields.inputs
         name = field.feature.name
         if field.feature.encoding == "image":
@@ -110,7 +110,7 @@ class ServingFeatures:
         return self._fields.inputs == images and len(images) == 1 and images[0].feature.shape[2] in _PNG_CHANNELS
 
     def _make_features(self, columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the features of prediction from decoded columns, by the steps of evaluation."""
+        """Return the features of prediction from decoded columns, through the steps of evaluation."""
         prepare_record, prepare_rows = fold(self._steps.record_steps), fold(self._steps.row_steps)
         if not self._steps.record_steps:
             return _drop_token_weights(prepare_rows(columns, {})[0])

@@ -139,7 +139,7 @@ class Stages:
         """
         # Pieces requested together arrive together, so whole rounds of `num_reads` pieces are measured; it is None without pieces.
         read_counts = self._count_records(self._records.read_counts(), num_rows=None)
-        yield _measure_stage("read", read_counts, seconds, per_round=self.num_reads or 1)
+        yield _measure_stage("read", read_counts, seconds, elements_per_round=self.num_reads or 1)
         order, rows = self._records.make_order(self._batch_size), Rows.all(self._batch_size)
         parsed = self._records.batches(order, rows, start_step=0).prefetch(tf.data.AUTOTUNE)
         yield _measure_stage("parse", self._count_records(parsed, self._batch_size), seconds)
@@ -188,35 +188,35 @@ class Stages:
                 raise DatasetError(f"{self._path}: no batch could be made: {message}") from error
 
 
-def _measure_stage(name: str, counts: Iterator[int], seconds: float, per_round: int = 1) -> Stage:
+def _measure_stage(name: str, counts: Iterator[int], seconds: float, elements_per_round: int = 1) -> Stage:
     """Measure the cost of iterating over the elements of a stage.
 
     Args:
         name: name of the stage.
         counts: number of records of each element.
         seconds: duration of the measurement.
-        per_round: elements that are produced together; whole rounds of them are measured.
+        elements_per_round: number of elements that are produced together; whole rounds of them are measured.
     """
     # Close the iterator immediately, so that no thread of a stage runs during the next stage.
     with contextlib.closing(counts):  # type: ignore[type-var]
         begin = time.perf_counter()
-        _take_round(counts, per_round)
+        _take_round(counts, elements_per_round)
         while time.perf_counter() - begin < _WARM_UP_SHARE * seconds:
-            _take_round(counts, per_round)
+            _take_round(counts, elements_per_round)
         begin, cpu_begin, machine_cpu_begin = time.perf_counter(), time.process_time(), _read_machine_cpu_seconds()
         # At least one round, however short the time is.
-        num_records = _take_round(counts, per_round)
+        num_records = _take_round(counts, elements_per_round)
         while (elapsed := time.perf_counter() - begin) < seconds:
-            num_records += _take_round(counts, per_round)
+            num_records += _take_round(counts, elements_per_round)
         cpu = time.process_time() - cpu_begin
         machine_cpu = _read_machine_cpu_seconds() - machine_cpu_begin
         # The machine's seconds are 0 if unknown, and count in ticks, so the difference may be below 0.
         return Stage(name, num_records, elapsed, cpu, max(0.0, machine_cpu - cpu))
 
 
-def _take_round(counts: Iterator[int], per_round: int) -> int:
-    """Return the number of records of the next `per_round` elements."""
-    return sum(itertools.islice(counts, per_round))
+def _take_round(counts: Iterator[int], elements_per_round: int) -> int:
+    """Return the number of records of the next `elements_per_round` elements."""
+    return sum(itertools.islice(counts, elements_per_round))
 
 
 def count_usable_cores() -> int:

@@ -17,10 +17,10 @@ class ByteTokenizer:
     """Tokenizer whose ids 0 to 255 are the bytes of UTF-8; 256 ends a document, 257 is padding.
 
     Args:
-        eos: None, or the name `<eos>`.
+        eos: the name `<eos>`, or None, which means the same.
 
     Raises:
-        UsageError: `eos` names another end of document.
+        UsageError: `eos` names a different end of document.
     """
 
     file_bytes = b""

@@ -29,11 +29,11 @@ class CharTokenizer:
 
     Args:
         characters: each once, in the order of their code points.
-        eos: None, or the name `<eos>`.
+        eos: the name `<eos>`, or None, which means the same.
         replace_unknown: whether a character outside the vocabulary becomes the last id; otherwise a text with it is rejected.
 
     Raises:
-        UsageError: `eos` names another end of document.
+        UsageError: `eos` names a different end of document.
         SourceError: the characters are not in order, or there are none.
     """
 
@@ -63,12 +63,12 @@ class CharTokenizer:
         Args:
             data: content of the file.
             path: path of the file, for messages.
-            eos: None, or the name `<eos>`.
+            eos: the name `<eos>`, or None, which means the same.
             replace_unknown: whether a character outside the vocabulary becomes the last id; otherwise a text with it is rejected.
 
         Raises:
             SourceError: it is not a vocabulary of characters.
-            UsageError: `eos` names another end of document.
+            UsageError: `eos` names a different end of document.
         """
         try:
             vocabulary = parse_input_json(data)
@@ -78,7 +78,7 @@ class CharTokenizer:
             if not all(isinstance(character, str) and len(character) == 1 for character in characters):
                 raise ValueError("each character must be a string of one")
             return cls("".join(characters), eos, replace_unknown=replace_unknown)
-        # A TypeError: `characters` is no list, such as null. A SourceError: they are not in order, or there are none.
+        # TypeError: `characters` is not a list, but null, for example. SourceError: they are not in order, or there are none.
         except (ValueError, TypeError, SourceError) as error:
             raise SourceError(
                 f"{path} is not a vocabulary of characters, which a conversion with chars writes as {FILE}: {error}. {COPY_AGAIN}"

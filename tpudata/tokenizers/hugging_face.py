@@ -16,7 +16,7 @@ from tpudata.tokenizers.tokenizer import COPY_AGAIN, MAX_IDS, PLAIN, Ids, Tokeni
 
 NAME = "hf"
 FILE = "tokenizer.json"
-# The file does not say which token ends a document and which is padding; these are usual names.
+# The file names neither the token that ends a document nor the one for padding; these are usual names.
 _USUAL_EOS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]")
 _USUAL_PAD = ("<pad>", "[PAD]", "<|pad|>", "<|padding|>")
 # Errors that are not the package's: it raises plain Exceptions, and a panic of its Rust code is a BaseException.
@@ -33,7 +33,7 @@ class HuggingFaceTokenizer:
     Args:
         data: content of the file.
         path: path of the file, for messages.
-        eos: token that ends a document, or None.
+        eos: token that ends a document; None to look for a usual one.
         special_tokens: what the name of a special token in a text becomes: with `"text"` ordinary text; with `"token"` or None that
             token.
 
@@ -50,7 +50,7 @@ class HuggingFaceTokenizer:
         self._tokenizer.no_padding()
         # If this is true, the package encodes the name of a special token as ordinary text.
         self._tokenizer.encode_special_tokens = special_tokens == PLAIN
-        # By the largest id, since ids may have gaps; 0 without tokens.
+        # The largest id decides, since ids may have gaps; 0 without tokens.
         size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         if size == 0:
             raise SourceError(f"{path} has no tokens. Pass a trained tokenizer.")
@@ -59,7 +59,7 @@ class HuggingFaceTokenizer:
         eos_id = self._find_eos_id(eos, path)
         pad_id = next(iter(self._list_ids(_USUAL_PAD)), eos_id)
         # Without an id for padding, padding is 0, which also stands for an ordinary token: `decode` keeps it.
-        self._has_pad = pad_id is not None
+        self._has_pad_id = pad_id is not None
         self.unknown_id = self._find_unknown_id()
         self.identity = TokenizerIdentity(
             NAME, vocab_size=size, eos_id=eos_id, pad_id=pad_id or 0, file=FILE, sha256=sha256(data)
@@ -89,7 +89,7 @@ class HuggingFaceTokenizer:
         Raises:
             FeatureError: the tokenizer cannot decode the ids.
         """
-        content = content_ids(ids, self.identity, has_pad=self._has_pad).tolist()
+        content = content_ids(ids, self.identity, has_pad_id=self._has_pad_id).tolist()
         try:
             text: str = self._tokenizer.decode(content, skip_special_tokens=False)
         except _PYTHON_ERRORS:
@@ -100,7 +100,7 @@ class HuggingFaceTokenizer:
 
     def _find_unknown_id(self) -> int | None:
         """Return the id of text outside of the vocabulary; None if the model has none."""
-        # Not from the file itself: the package reads some files that Python's JSON parser rejects.
+        # The file itself is not parsed: the package reads some files that Python's JSON parser rejects.
         model = parse_input_json(self._tokenizer.to_str())["model"]
         # A Unigram model has the id, other models have the token.
         unknown_id: int | None = model.get("unk_id")

@@ -41,10 +41,10 @@ class FileUse(enum.Enum):
 
 
 class TokenizerKind(NamedTuple):
-    """A kind of tokenizer; docs/convert/extending.md has a recipe for another kind.
+    """A kind of tokenizer; docs/convert/extending.md has a recipe for adding one.
 
     Attributes:
-        file: whether it has a file, see `FileUse`.
+        file: whether it has a file.
         open: returns the tokenizer, given its spec, the bytes of its file (empty without a file) and the characters of the data.
         takes_eos: whether --eos may name one of its tokens.
         has_special_tokens: whether it has special tokens whose names may stand in a text, and follows the spec's rule for them.
@@ -68,7 +68,7 @@ class TokenizerSpec:
         special_tokens: what the name of a special token in a text becomes: `"token"`, `"text"`, or None for its package's rule.
 
     Raises:
-        UsageError: an unknown kind, a missing or unexpected file, or values that do not fit each other.
+        UsageError: the kind is unknown, its file is missing or unexpected, or values do not fit each other.
     """
 
     kind: str

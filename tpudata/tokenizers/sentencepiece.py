@@ -28,7 +28,7 @@ class SentencePieceTokenizer:
     Args:
         data: content of the model's file.
         path: path of the file, for messages.
-        eos: piece that ends a document, or None.
+        eos: piece that ends a document; None for the model's own.
         special_tokens: what the name of a control piece, such as `</s>`, in a text becomes: with `"token"` that piece, and the text
             before and after it is encoded separately; with `"text"` or None ordinary text.
 
@@ -52,7 +52,7 @@ class SentencePieceTokenizer:
         if pad_id is None:
             pad_id = eos_id
         # Without an id for padding, padding is 0, which also stands for an ordinary piece: `decode` keeps it.
-        self._has_pad = pad_id is not None
+        self._has_pad_id = pad_id is not None
         self.unknown_id = _drop_negative(self._processor.unk_id())
         self._control_ids = _find_control_pieces(self._processor) if special_tokens == TOKEN else {}
         self.identity = TokenizerIdentity(
@@ -91,7 +91,7 @@ class SentencePieceTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, joined by the model; what its normalizer changed is not restored."""
-        text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad).tolist())
+        text: str = self._processor.decode(content_ids(ids, self.identity, has_pad_id=self._has_pad_id).tolist())
         return text
 
 

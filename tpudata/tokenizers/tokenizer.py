@@ -30,7 +30,7 @@ class TokenizerIdentity:
     Attributes:
         name: name of the kind of tokenizer in `--tokenizer`, such as `"hf"`.
         vocab_size: number of ids, which count from 0.
-        eos_id: id that ends a document, or None.
+        eos_id: id that ends a document; None if there is none.
         pad_id: id of padding.
         file: name of the tokenizer's file next to the data; empty for bytes, which have none.
         sha256: SHA-256 of that file, in hexadecimal digits; empty without a file.
@@ -103,7 +103,7 @@ def sha256(data: bytes) -> str:
 
 
 def reject_other_eos(eos: str | None, name: str) -> None:
-    """Raise UsageError if --eos names another token than `<eos>`, for a tokenizer that always ends documents with this one."""
+    """Raise UsageError if --eos names a token other than `<eos>`, with which the tokenizer always ends documents."""
     if eos not in (None, EOS):
         raise UsageError(f"--eos: the tokenizer {name} has {EOS} (got {eos!r}). Omit the flag.")
 
@@ -123,13 +123,13 @@ def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None
         )
 
 
-def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: bool = True) -> Ids:
+def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad_id: bool = True) -> Ids:
     """Return ids as an array, int32 [tokens], without ends of documents and padding.
 
     Args:
         ids: ids of the tokenizer.
         identity: identity of the tokenizer.
-        has_pad: whether the padding id stands only for padding; otherwise it is kept.
+        has_pad_id: whether the padding id stands only for padding; otherwise it also stands for text, and is kept.
 
     Raises:
         FeatureError: an id is not in the vocabulary.
@@ -137,7 +137,7 @@ def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: boo
     array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
     check_ids(array, identity)
     removed_ids = [] if identity.eos_id is None else [identity.eos_id]
-    if has_pad:
+    if has_pad_id:
         removed_ids.append(identity.pad_id)
     content: Ids = array[~np.isin(array, removed_ids)].astype(np.int32)
     return content

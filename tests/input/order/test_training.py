@@ -28,11 +28,11 @@ def taken(order: TrainingOrder, steps: int, first: int, last: int, start: int = 
         # A run of each slot in turn.
         records = tf.data.Dataset.range(slots.start, slots.stop).interleave(runs, cycle_length=len(slots))
     else:
-        records = order.list_spans(slots, block).map(lambda *spans: list_range_numbers(*spans)[1])
+        records = order.list_block_ranges(slots, block).map(lambda *spans: list_range_numbers(*spans)[1])
     rows = tf.data.Dataset.range(block, 1 << 62).map(lambda number: order.find_block_indices(slots, number))
     pairs = tf.data.Dataset.zip((records.rebatch(len(slots) * order.turns_per_block), rows))
     blocks = pairs.map(tf.gather).as_numpy_iterator()
-    offset = slots.start * order.stride
+    offset = slots.start * order.turns_per_step
     found: list[npt.NDArray[np.int64]] = []
     skipped = start - block * order.steps_per_block
     while len(found) < steps + skipped:
@@ -54,7 +54,7 @@ def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.Da
     if data.draw(st.booleans(), "in streams"):
         lanes = data.draw(st.sampled_from([n for n in range(1, batch_size + 1) if batch_size % n == 0]), "lanes")
         max_run = data.draw(st.integers(1, 8), "records of a run")
-        order = StreamOrder.make_lanes(chunks, batch_size, window, seed, num_lanes=lanes, max_run=max_run)
+        order = StreamOrder.make_lanes(chunks, batch_size, window, seed, num_lanes=lanes, max_run_records=max_run)
     steps = -(-2 * sum(shards) // batch_size) + 2
     batches = taken(order, steps, 0, batch_size)
     stream = np.empty(batches.size, np.int64)

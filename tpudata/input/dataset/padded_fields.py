@@ -28,7 +28,7 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
     Args:
         features: all features of the dataset.
         pad: options by key: the name of a feature, or a pattern with `*` for several.
-        maxima: largest number of entries of each feature in a record, if known.
+        maxima: maximum number of entries of each feature in a record, if known.
 
     Raises:
         UsageError: a key matches no list, two keys have the same feature or count, the longest list is unknown, or a value does
@@ -62,14 +62,14 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
 
 
 def make_default_fields(
-    chosen: Sequence[Feature], features: Sequence[Feature], maxima: Mapping[str, int]
+    unpadded_lists: Sequence[Feature], features: Sequence[Feature], maxima: Mapping[str, int]
 ) -> list[Field]:
     """Return fields for lists that no key of `pad` matches, padded to the longest of the dataset, followed by count fields.
 
     Args:
-        chosen: lists that are read.
+        unpadded_lists: lists that are read, and that no key of `pad` matches.
         features: all features of the dataset. Lists of the same objects have one count.
-        maxima: largest number of entries of each feature in a record, if known; lists of unknown length are ignored.
+        maxima: maximum number of entries of each feature in a record, if known; lists of unknown length are ignored.
     """
     # The key that a caller would pass in `pad`: a pattern for all columns of an object table, otherwise the name.
     keys_by_column = {
@@ -78,7 +78,7 @@ def make_default_fields(
         for column in table.columns
     }
     columns_by_key: dict[str, list[Feature]] = {}
-    for feature in chosen:
+    for feature in unpadded_lists:
         if feature.name in maxima:
             columns_by_key.setdefault(keys_by_column.get(feature.name, feature.name), []).append(feature)
     fields = [
@@ -90,12 +90,12 @@ def make_default_fields(
 
 
 def _compute_length(features: Sequence[Feature], key: str, maxima: Mapping[str, int]) -> int:
-    """Return the largest number of entries of features, at least 1.
+    """Return the maximum number of entries of some features, at least 1.
 
     Args:
         features: the lists that are padded alike.
         key: their key of `pad`, for the message.
-        maxima: largest number of entries of each feature in a record, if known.
+        maxima: maximum number of entries of each feature in a record, if known.
 
     Raises:
         UsageError: the number of a feature is unknown.
@@ -141,7 +141,7 @@ def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
 
 
 def _make_field(feature: Feature, key: str, options: Pad, length: int) -> Field:
-    """Return the field of a list that `key` of `pad` pads to `length` entries."""
+    """Return the field of a list that `key` of `pad` pads to `length` entries, with `options` for the padding."""
     entry_shape = tuple(int(size) for size in feature.shape[1:] if size is not None)
     padding_value = _pick_padding_value(feature, key, options)
     # Use the full feature name, as for extra features.

@@ -59,12 +59,16 @@ def select_fields(
     """
     label = _find_named(manifest, "label", feature_options.label) or label_feature(manifest, label_name)
     weight = _find_named(manifest, "weight", feature_options.weight)
-    padded = pad_fields(manifest.features, feature_options.pads, manifest.maxima)
+    padded_fields = pad_fields(manifest.features, feature_options.pads, manifest.maxima)
     # The fields of padded lists, by the name of the feature.
-    list_fields = {field.feature.name: field for field in padded if field.is_stored}
+    list_fields = {field.feature.name: field for field in padded_fields if field.is_stored}
     chosen = _choose_features(manifest, feature_options, label, weight)
     # The padded lists that the layout does not feed follow the features that it feeds.
-    chosen += [f for f in manifest.features if f.name in list_fields and f not in chosen and f is not label]
+    chosen += [
+        feature
+        for feature in manifest.features
+        if feature.name in list_fields and feature not in chosen and feature is not label
+    ]
     _check_sizes(chosen, list_fields.keys(), image_size, sequence_length, buckets)
     sequences = {short_name(feature) for feature in chosen if is_sequence(feature) and feature.name not in list_fields}
     lengths = _pick_lengths(sequences, sequence_length)
@@ -78,7 +82,7 @@ def select_fields(
         and (not is_sequence(feature) or feature.name in feature_options.extra_features)
     ]
     default_fields = make_default_fields(unpadded_lists, manifest.features, manifest.maxima)
-    padded += default_fields
+    padded_fields += default_fields
     list_fields |= {field.feature.name: field for field in default_fields if field.is_stored}
 
     def make_field(feature: Feature) -> Field:
@@ -92,7 +96,7 @@ def select_fields(
         return _make_field(feature, name, image_size, keep_encoded=keep_encoded, hint=hint)
 
     # The numbers of entries of padded lists, which no record stores, come last.
-    inputs = (*map(make_field, chosen), *(field for field in padded if not field.is_stored))
+    inputs = (*map(make_field, chosen), *(field for field in padded_fields if not field.is_stored))
     inputs = _resolve_masks(inputs, keep_encoded=keep_encoded)
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
@@ -123,6 +127,12 @@ def _choose_features(
 ) -> list[Feature]:
     """Return the features that the layout feeds, or the one that `features` names, followed by `extra_features`.
 
+    Args:
+        manifest: manifest of the dataset.
+        feature_options: options that choose the fields.
+        label: the label, which is not fed; None without one.
+        weight: the weight of the records, which is not fed; None without one.
+
     Raises:
         FeatureError: the dataset has no feature to feed, or lacks a feature that an option names.
         UsageError: an extra feature is read anyway.
@@ -141,7 +151,7 @@ def _choose_features(
     if not chosen:
         raise FeatureError(
             f"Layout {manifest.layout!r} feeds {', '.join(layout_names or ('any feature but the label',))}, and the dataset has"
-            f" {', '.join(f.name for f in manifest.features) or 'no features'}. Convert it again with another layout."
+            f" {', '.join(feature.name for feature in manifest.features) or 'no features'}. Convert it again with another layout."
         )
     if feature_options.features is not None:
         names = [short_name(feature) for feature in chosen]
@@ -151,7 +161,7 @@ def _choose_features(
             )
         chosen = [chosen[names.index(feature_options.features)]]
     for name in feature_options.extra_features:
-        if name in (f.name for f in (*chosen, label, weight) if f is not None):
+        if name in (feature.name for feature in (*chosen, label, weight) if feature is not None):
             raise UsageError(f"extra_features: {name!r} is read anyway. Omit it.")
         try:
             chosen.append(manifest.feature(name))
@@ -179,13 +189,15 @@ def _check_sizes(
     Raises:
         UsageError: there is a size, and no image to resize or no sequence to pad.
     """
-    if image_size is not None and not any(f.encoding == "image" for f in chosen) and not _has_label_maps_alone(chosen):
+    has_images = any(feature.encoding == "image" for feature in chosen)
+    if image_size is not None and not has_images and not _has_label_maps_without_images(chosen):
         raise UsageError(f"size={image_size}: the dataset has no encoded images to resize. Omit it.")
-    if sequence_length is not None and not any(is_sequence(f) and f.name not in padded_names for f in chosen):
+    has_sequences = any(is_sequence(feature) and feature.name not in padded_names for feature in chosen)
+    if sequence_length is not None and not has_sequences:
         option = f"sequence_length={sequence_length}" if buckets is None else f"buckets={buckets}"
         raise UsageError(
             f"{option}: it is for sequences of tokens whose length varies, and the features"
-            f" {', '.join(f.name for f in chosen)} are none. Omit it."
+            f" {', '.join(feature.name for feature in chosen)} are none. Omit it."
         )
 
 
@@ -245,9 +257,9 @@ def _resolve_masks(inputs: Sequence[Field], *, keep_encoded: bool) -> tuple[Fiel
     return tuple(map(resolve_mask, inputs))
 
 
-def _has_label_maps_alone(features: Sequence[Feature]) -> bool:
-    """Return whether there are label maps, and no image whose size they must have."""
-    return any(f.is_label_map for f in features) and not any(f.is_image for f in features)
+def _has_label_maps_without_images(features: Sequence[Feature]) -> bool:
+    """Return whether there are label maps, but no image whose size they must have."""
+    return any(feature.is_label_map for feature in features) and not any(feature.is_image for feature in features)
 
 
 def _require_static_shape(feature: Feature, image_size: tuple[int, int] | None, hint: str) -> tuple[int, ...]:
@@ -305,12 +317,12 @@ def _add_class_count_and_offset(label: Feature, manifest: Manifest) -> Feature:
     return dataclasses.replace(label, num_classes=manifest.labels, label_offset=offset)
 
 
-def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Field:
+def _make_label_field(feature: Feature, padded_field: Field | None, hint: str) -> Field:
     """Return the field of the label: numbers of a static shape, multi-hot classes, or a list that the key `NAME` of `pad` pads.
 
     Args:
         feature: the label.
-        padded: its field if it is a list that `pad` pads; None otherwise.
+        padded_field: its field if it is a list that `pad` pads; None otherwise.
         hint: fix for a label that cannot be fed, if no option can fix it.
 
     Raises:
@@ -318,17 +330,18 @@ def _make_label_field(feature: Feature, padded: Field | None, hint: str) -> Fiel
         UsageError: a pattern of `pad` matches the label.
     """
     name = feature.name
-    if padded is not None and is_mask(feature):
+    if padded_field is not None and is_mask(feature):
         raise FeatureError(
             f"Feature {name!r}: masks cannot be the label. Feed them, and let batch_transform return them as labels."
         )
-    if padded is not None:
-        assert padded.padding is not None
-        if padded.padding.key != name:
+    if padded_field is not None:
+        assert padded_field.padding is not None
+        key = padded_field.padding.key
+        if key != name:
             raise UsageError(
-                f"pad: {padded.padding.key!r} has {name!r}, which is the label. Pass another label=, or a pattern without it."
+                f"pad: {key!r} has {name!r}, which is the label. Pass another label=, or a pattern without it."
             )
-        return padded
+        return padded_field
     if feature.shape == (None,) and feature.num_classes is not None and "int" in feature.dtype:
         return Field(feature, name, (feature.num_classes,), is_multi_hot=True)
     shape = tuple(size for size in feature.shape if size is not None)

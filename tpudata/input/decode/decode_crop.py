@@ -45,8 +45,8 @@ def decode_crop(
         encoded: string, scalar.
         channels: 1, 3 or 4.
         options: the crop.
-        seed: int32 [2], for a TrainCrop: the same seed gives the same crop, so the
-            caller passes another one for every record and epoch. None for a CentreCrop.
+        seed: int32 [2], for a TrainCrop: the same seed gives the same crop, so the caller passes a different one for every record
+            and epoch. None for a CentreCrop.
         dtype: uint8, or float32 to omit the rounding if floats come next: 5 % faster.
 
     Returns:
@@ -105,7 +105,7 @@ def crop_map(
     """Crop a label map or a mask with its image's window.
 
     Args:
-        values: integers [height, width, 1]: a map as large as the image. A map of another size fails at run time with
+        values: integers [height, width, 1]: a map as large as the image. A map of a different size fails at run time with
             `tf.errors.InvalidArgumentError`.
         name: name of the map's feature, for the message.
         window: window of the image's crop.

@@ -14,8 +14,8 @@ from tpudata.input.dataset.fields import Field
 from tpudata.input.dataset_ops import cast_to_int32
 from tpudata.input.decode.parse import parse_batch
 
-# Bits of a varint's byte: the number's, and the flag for a following byte.
-_VARINT_BITS, _VARINT_FLAG = 127, 128
+# Bits of a varint's byte: its digit's, and the flag that another byte follows.
+_DIGIT_MASK, _CONTINUE_FLAG = 127, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FixedExamples:
         return cls(template, tuple(fields), positions)
 
     def parse(self, serialized: tf.Tensor, hint: str) -> dict[str, tf.Tensor]:
-        """Parse a batch by slicing; a batch with a record of another layout is parsed by `parse_batch`."""
+        """Parse a batch by slicing; with `parse_batch` if a record has a different layout."""
         matrix, narrow_bytes, is_fixed = self._split_bytes(serialized)
         columns: dict[str, tf.Tensor] = tf.cond(
             is_fixed,
@@ -83,7 +83,7 @@ class FixedExamples:
         for field in self.fields:
             position = self.positions[field.feature.name]
             if position.kind == "int64":
-                compared_bits[position.begin : position.end] = _VARINT_FLAG
+                compared_bits[position.begin : position.end] = _CONTINUE_FLAG
         mask = np.concatenate([compared_bits[begin:end] for begin, end in self._narrow_ranges])
         template = np.frombuffer(self.template, np.uint8)
         expected = mask & np.concatenate([template[begin:end] for begin, end in self._narrow_ranges])
@@ -118,7 +118,7 @@ class FixedExamples:
             min(end, position.begin) - begin for begin, end in self._narrow_ranges if begin < position.begin
         )
         size = position.end - position.begin
-        digits = tf.bitwise.bitwise_and(narrow_bytes[:, narrow_begin : narrow_begin + size], np.uint8(_VARINT_BITS))
+        digits = tf.bitwise.bitwise_and(narrow_bytes[:, narrow_begin : narrow_begin + size], np.uint8(_DIGIT_MASK))
         # Four digits of 7 bits always fit int32.
         dtype = tf.int32 if size <= 4 else tf.int64
         shifts = tf.range(0, 7 * size, 7, dtype=dtype)

@@ -17,9 +17,9 @@ _OVERSAMPLED = 2
 def decode_images(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """Decode a batch of JPEG, PNG, GIF (first frame) or BMP images.
 
-    If the manifest gives all images the shape of the field, an image of another shape is an error at run time. Otherwise each image
-    is resized to the field's shape: bilinear, antialiased, its aspect ratio not kept, rounded to uint8. A JPEG with 1 or 3 channels
-    and at least four times the field's height and width is decoded at 1/2, 1/4 or 1/8 before it is resized.
+    If the manifest gives all images the shape of the field, an image of a different shape is an error at run time. Otherwise each
+    image is resized to the field's shape: bilinear, antialiased, its aspect ratio not kept, rounded to uint8. A JPEG with 1 or 3
+    channels and at least four times the field's height and width is decoded at 1/2, 1/4 or 1/8 before it is resized.
 
     Args:
         encoded: string [n].
@@ -46,7 +46,7 @@ def _decode(encoded: tf.Tensor, field: Field) -> tf.Tensor:
         image = _decode_shrunk(encoded, height, width, channels)
         image = tf.image.resize(image, (height, width), method="bilinear", antialias=True)
         image = tf.saturate_cast(tf.round(image), tf.uint8)
-    # If the manifest gives all images one size, a record of another size is an error here, not a batch of the wrong shape.
+    # If the manifest gives all images one size, a record of a different size is an error here, not a batch of the wrong shape.
     return tf.ensure_shape(image, field.shape)
 
 
@@ -55,7 +55,14 @@ def _decode_whole(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _decode_shrunk(encoded: tf.Tensor, height: int, width: int, channels: int) -> tf.Tensor:
-    """Decode an image; a JPEG at a fraction of its size if that leaves enough pixels for [height, width]."""
+    """Decode an image; a JPEG at a fraction of its size if that leaves enough pixels for [height, width].
+
+    Args:
+        encoded: JPEG, PNG, GIF (first frame) or BMP, string scalar.
+        height: height to which the caller resizes the image.
+        width: width to which the caller resizes it.
+        channels: number of channels of the result.
+    """
     if channels not in _JPEG_CHANNELS:
         return _decode_whole(encoded, channels)
 

@@ -24,7 +24,7 @@ _DTYPES = {"uint8": tf.uint8, "uint16": tf.int32}
 def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
     """Decode a batch of label maps.
 
-    If the manifest gives all maps the shape of the field, a map of another shape is an error at run time. Otherwise each map is
+    If the manifest gives all maps the shape of the field, a map of a different shape is an error at run time. Otherwise each map is
     resized to the field's shape: each pixel is the nearest one of the map.
 
     Args:
@@ -32,7 +32,7 @@ def decode_label_maps(encoded: tf.Tensor, field: Field) -> tf.Tensor:
         field: shape (height, width, 1).
 
     Returns:
-        uint8 [n, height, width, 1], int32 for maps of uint16.
+        uint8 [n, height, width, 1]; int32 if the maps are uint16.
     """
     is_resized = field.feature.shape != field.shape
 

@@ -18,7 +18,7 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
         encoded: string [n, entries]: PNGs, and padding.
         counts: int32 [n], number of entries of each record that are not padding.
         field: field of the shape (entries, height, width). Masks are resized to it if their image is, and each pixel is then
-            the nearest one of the mask; otherwise a mask of another size fails at run time.
+            the nearest one of the mask; otherwise a mask of a different size fails at run time.
 
     Returns:
         uint8 [n, entries, height, width]: 1 inside, 0 outside and in padding.
@@ -44,14 +44,14 @@ def decode_masks(encoded: tf.Tensor, counts: tf.Tensor, field: Field) -> tf.Tens
 
 
 def crop_masks(
-    encoded: tf.Tensor, count: tf.Tensor, name: str, window: CropWindow, options: TrainCrop | CentreCrop
+    encoded: tf.Tensor, num_masks: tf.Tensor, name: str, window: CropWindow, options: TrainCrop | CentreCrop
 ) -> tf.Tensor:
     """Decode the masks of one record, and crop them like their image.
 
     Args:
         encoded: string [entries]: PNGs as large as the image, and padding. Other sizes fail at run time with
             `tf.errors.InvalidArgumentError`.
-        count: int32 scalar, number of entries that are not padding.
+        num_masks: int32 scalar, number of entries that are not padding.
         name: name of the masks' feature, for the message.
         window: window of the image's crop.
         options: the crop.
@@ -62,11 +62,11 @@ def crop_masks(
     size = (options.size, options.size)
     masks = tf.map_fn(
         lambda png: crop_map(_decode(png), name, window, options, kind="mask")[..., 0],
-        encoded[:count],
+        encoded[:num_masks],
         fn_output_signature=tf.TensorSpec(size, tf.uint8),
     )
     num_entries = encoded.shape[0]
-    return tf.ensure_shape(tf.pad(masks, [[0, num_entries - count], [0, 0], [0, 0]]), (num_entries, *size))
+    return tf.ensure_shape(tf.pad(masks, [[0, num_entries - num_masks], [0, 0], [0, 0]]), (num_entries, *size))
 
 
 def _decode(encoded: tf.Tensor) -> tf.Tensor:

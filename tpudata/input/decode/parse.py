@@ -33,7 +33,7 @@ def parse_batch(serialized: tf.Tensor, fields: Sequence[Field], hint: str = CONV
     Args:
         serialized: string [n], each a serialized `tf.train.Example`.
         fields: fields to read.
-        hint: advice for a record that does not match the fields; ends the error message.
+        hint: fix for a record that does not match the fields; ends the error message.
 
     Returns:
         By feature name as stored, a tensor [n, *field.shape]; int64 as int32.

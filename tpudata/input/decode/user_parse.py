@@ -23,7 +23,7 @@ def parse_rows(parse: Callable[..., Element], serialized: tf.Tensor) -> Element:
         The same structure of tensors [n, ...]; int64 as int32.
 
     Raises:
-        FeatureError: a tensor is not dense, has no rows, or has rows of no static shape; the message names it.
+        FeatureError: a tensor is not dense, has no rows, or its rows have no static shape; the message names it.
         UsageError: parse returned None.
     """
     # Only the user's function is converted by AutoGraph: it may branch on tensors.
@@ -39,7 +39,7 @@ def _convert_result(parsed: Element, num_records: tf.Tensor) -> Element:
 
     Raises:
         UsageError: the result is None.
-        FeatureError: a tensor of it is not dense, has no rows, or has rows of no static shape.
+        FeatureError: a tensor of it is not dense, has no rows, or its rows have no static shape.
 
     A wrong number of rows fails at run time with `tf.errors.InvalidArgumentError`.
     """

@@ -23,7 +23,7 @@ from tpudata.storage import storage_for
 
 # Number of the record's features that a message names.
 _MAX_NAMES = 20
-# Most records in which a list is searched for.
+# Maximum number of records in which a list is searched for.
 _MAX_SEARCHED_RECORDS = 1000
 
 
@@ -69,7 +69,7 @@ def check_first_record(dataset: Dataset, split: str, fields: Fields, hint: str) 
 def _check_lists_exist(path: str, names: set[str], hint: str) -> None:
     """Check that each of some lists, which the first record lacks, is in one of the first 1,000; FeatureError if not.
 
-    Some writers omit empty lists, and TensorFlow reads a missing one as empty: a wrong name would give empty lists only.
+    Some writers omit empty lists, and TensorFlow reads a missing one as empty: a wrong name would give only empty lists.
     """
     stored_names: set[str] = set()
     num_searched = 0

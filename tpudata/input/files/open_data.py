@@ -26,9 +26,9 @@ def open_data(data: Data, split: str | None) -> SplitFiles:
     """Open a split of a dataset, or files without a manifest.
 
     Raises:
-        UsageError: files have a split, a dataset has none, the data are of the wrong type, or TensorFlow has no file system for
-            them.
-        DatasetError: no complete dataset, no such split, no records, or a file missing or damaged.
+        UsageError: a split is named for files, or none for a dataset; `data` is of the wrong type; or TensorFlow has no file
+            system for its path.
+        DatasetError: there is no complete dataset, no such split or no record, or a file is missing or damaged.
         StorageError: a file cannot be read, or a folder cannot be listed.
     """
     if isinstance(data, RecordFiles):

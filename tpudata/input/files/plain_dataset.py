@@ -50,7 +50,7 @@ class PlainDataset(Dataset):
 def open_files(files: RecordFiles) -> SplitFiles:
     """Find the described files, scan them for records, and return them as the only split of a dataset.
 
-    Files without records are skipped. Data that are appended to a file later are ignored.
+    Files without records are skipped. Data that is appended to a file later is ignored.
 
     Raises:
         DatasetError: a file does not exist or is a folder, or there are no records.

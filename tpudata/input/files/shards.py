@@ -22,9 +22,9 @@ from tpudata.input.decode.parse import Columns, parse_batch, parse_stored, resha
 from tpudata.input.files.split_files import Decode, Run, SplitFiles
 from tpudata.storage import storage_for
 
-# Least and most bytes of one read of a local file.
+# Minimum and maximum bytes of one read of a local file.
 _MIN_BYTES, _MAX_BYTES = 64 << 10, 8 << 20
-# Most bytes of one read of an object store: reads of this size fill blocks of its client, which have 4 MiB or more.
+# Maximum bytes of one read of an object store: reads of this size fill blocks of its client, which have 4 MiB or more.
 _REMOTE_BYTES = 4 << 20
 
 
@@ -79,7 +79,7 @@ class Shards(SplitFiles):
                     offset, record = next(read_indexed(path, self.dataset.index(shard), first_record, first_record + 1))
                 except CorruptionError:
                     return b""
-                # Only for its error.
+                # Called only for its error.
                 decode_example(record, path=path, offset=offset)
                 return record
         return b""
@@ -95,13 +95,13 @@ class CompressedShards(Shards):
         offsets = self._read_record_offsets(run, run.skipped + run.count)[run.skipped :]
         return tf.data.Dataset.from_tensor_slices(_unpack(run.read_bytes(), offsets))
 
-    def _read_record_offsets(self, run: Run, count: tf.Tensor) -> tf.Tensor:
-        """Return the offsets of the first `count` records in a run's unpacked blocks, and their end: int64 [count + 1]."""
+    def _read_record_offsets(self, run: Run, num_records: tf.Tensor) -> tf.Tensor:
+        """Return the offsets of the first records in a run's unpacked blocks, and their end: int64 [num_records + 1]."""
         paths, sizes = self._index_files
         # Read only these offsets from the index: to TensorFlow they are one record between a header and a footer.
         path = tf.gather(tf.constant(paths), run.file_index)
         size = tf.gather(tf.constant(sizes, tf.int64), run.file_index)
-        read_bytes = OFFSET_BYTES * (count + 1)
+        read_bytes = OFFSET_BYTES * (num_records + 1)
         header_bytes = HEAD_BYTES + OFFSET_BYTES * run.first_record
         footer_bytes = size - header_bytes - read_bytes
         stored = tf.data.FixedLengthRecordDataset(path, read_bytes, header_bytes, footer_bytes).get_single_element()
@@ -135,7 +135,7 @@ def check_shards(dataset: Dataset, split: str) -> None:
         CorruptionError: the size or the checksum of a shard differs from the manifest.
         StorageError: the dataset's folder cannot be listed.
     """
-    # For its DatasetError.
+    # Called only for its DatasetError.
     dataset.kept(split)
     changed = find_changed_shard_error(dataset, split)
     if changed is not None:
@@ -157,11 +157,11 @@ def _pick_buffer_bytes(run: Run) -> tf.Tensor:
 def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     """Return the records of compressed blocks, string [n].
 
+    Fails at run time with `tf.errors.InvalidArgumentError` if the records are not at these offsets.
+
     Args:
         blocks: neighbouring gzip blocks, string scalar.
         offsets: offsets of the records in the unpacked blocks, and the end of the last one: int64 [n + 1].
-
-    Fails at run time with `tf.errors.InvalidArgumentError` if the records are not at these offsets.
     """
     unpacked = tf.io.decode_compressed(blocks, "GZIP")
     # gzip's checksum protects the blocks; the length in each record's header shows whether the index has the right offsets.

@@ -32,7 +32,7 @@ class TFRecordFiles:
 
     Raises:
         UsageError: an argument is of the wrong type.
-        FeatureError: two features of one name, or no feature with the name of the label.
+        FeatureError: two features have one name, or no feature has the name of the label.
     """
 
     files: Paths
@@ -41,7 +41,7 @@ class TFRecordFiles:
 
     def __post_init__(self) -> None:
         check_paths(self.files)
-        if not isinstance(self.features, Sequence) or not all(isinstance(f, Feature) for f in self.features):
+        if not isinstance(self.features, Sequence) or not all(isinstance(item, Feature) for item in self.features):
             got = type(self.features).__name__
             raise UsageError(
                 f"features: not a sequence of tpudata.format.Feature (got {got}). Pass [Feature(...), ...]."
@@ -71,7 +71,7 @@ class DescribedTFRecords(Shards):
     def choose_fields(self, feature_options: FeatureOptions, **options: Any) -> Fields:
         """Return the fields of each record, from the features of the description, after a check of the first record.
 
-        See `SplitFiles.choose_fields`; also a UsageError if the description has no features.
+        It raises what `SplitFiles.choose_fields` raises, and UsageError if the description has no features.
         """
         if not self.declared_features:
             raise UsageError(

@@ -74,7 +74,8 @@ class Records:
         """Return a subset of these records.
 
         Args:
-            request: the fields and options to feed the subset with: fields may differ in length, and options in seed and epochs.
+            request: fields and options of the subset; only the lengths of fields, the seed and the epochs may differ from those
+                of these records.
             ids: record numbers among these records, int64 [n], ascending.
             is_cached: whether the subset uses the cache of these records.
         """
@@ -99,7 +100,7 @@ class Records:
             return SequentialOrder(self.plan.chunks, batch_size)
         window_records, seed = self.window.num_records, operator.index(self._options.seed)
         if self.window.has_all:
-            # Records in memory need no chunks: each is permuted alone.
+            # Records in memory need no long reads: each is a chunk by itself.
             return TrainingOrder.make(Chunks.cut([self.count], length=1), batch_size, window_records, seed)
         return self.plan.make_shuffled_order(batch_size, window_records, seed)
 
@@ -166,7 +167,7 @@ class _MemoryDatasets:
     """Records in memory, kept between calls, so that a trainer that makes its dataset in every round decodes once."""
 
     def __init__(self) -> None:
-        # By device: under some strategies, a device belongs to another host.
+        # The dataset of each device, by its name: under some strategies, a device belongs to another host.
         self._datasets: dict[str, tf.data.Dataset] = {}
 
     def __getstate__(self) -> dict[str, object]:

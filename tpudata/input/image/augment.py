@@ -191,7 +191,7 @@ def augment_image(
     for layer in range(options.layers):
         operation_draw, centre = draws[layer, 0], draws[layer, 2:]
         sign = tf.where(draws[layer, 1] < 0.5, 1.0, -1.0)
-        # Not tf.switch_case, which puts the nodes of all operations into the graph of every layer, and visits them all.
+        # `tf.switch_case` would put the nodes of all operations into the graph of every layer, and visit them all.
         case_results = tf.raw_ops.StatelessCase(
             # A draw is a float32 below 1, and its product with 16 operations is exact, so the index is never 16.
             branch_index=tf.cast(operation_draw * len(OPERATIONS), tf.int32),
@@ -221,6 +221,8 @@ def _trace_branches(
     """
 
     def trace(name: str, operation: Operation) -> tf.types.experimental.ConcreteFunction:
+        """Return `change` for an operation, traced for the shapes of `tensors`."""
+
         def change(image: tf.Tensor, *maps_and_draw: tf.Tensor) -> list[tf.Tensor]:
             """Return [image, *maps] after the operation, and the move if tracked, from (image, *maps, sign, centre)."""
             *maps, sign, centre = maps_and_draw
@@ -240,7 +242,14 @@ def _trace_branches(
 
 
 def _find_move(name: str, image: tf.Tensor, strength: float, draw: Draw) -> tf.Tensor:
-    """Return the transform by which an operation moves pixels, float32 [2, 3]: the identity unless it is one of `MOVES`."""
+    """Return the transform by which an operation moves pixels, float32 [2, 3]: the identity unless it is one of `MOVES`.
+
+    Args:
+        name: name of the operation.
+        image: uint8 [height, width, 3], of static shape.
+        strength: strength, from 0 to 1.
+        draw: the randomness with which the operation is called.
+    """
     if name not in MOVES:
         return tf.constant(IDENTITY)
     sources = MOVES[name](image, strength, draw)

@@ -1,9 +1,9 @@
 """The operations of AutoAugment on one image, in TensorFlow, to the pixel as Pillow's ImageOps and ImageEnhance compute them.
 
-All take uint8 [height, width, 3] of static shape and return the same. They draw nothing: random values are arguments.
+Images are uint8 [height, width, 3] of static shape, and so are the results. Nothing is drawn: random values are arguments.
 Arithmetic is Pillow's: float32 blends cut to uint8, tables over histograms, and transforms by the nearest pixel in 16.16 fixed
-point. `transform` rotates, shears or translates by the sources that a `make_` function returns; it takes integers of any number of
-channels, and fills uncovered corners, by default with grey (128, 128, 128).
+point. `transform` rotates, shears or translates an image with the sources that a `make_` function returns; it also takes other
+integers and any number of channels, and fills uncovered corners, by default with grey (128, 128, 128).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tpudata.tensor_types import Scalar
 
+# Grey, for the pixels of corners and holes.
 FILL = 128
 
 

@@ -62,8 +62,8 @@ class TrainCrop:
 
     def __post_init__(self) -> None:
         _check_common(self)
-        _check_range("TrainCrop.area", self.area, most=1.0)
-        _check_range("TrainCrop.ratio", self.ratio, most=math.inf)
+        _check_range("TrainCrop.area", self.area, maximum=1.0)
+        _check_range("TrainCrop.ratio", self.ratio, maximum=math.inf)
         check_flag("TrainCrop.flip", self.flip)
         check_integer("TrainCrop.attempts", self.attempts, 1)
 
@@ -159,7 +159,7 @@ def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
     """Return (seed of the window, seed of the flip), int32 [2] each; UsageError without a seed."""
     if seed is None:
         raise UsageError("TrainCrop draws its windows from a seed. Pass one: int32 [2].")
-    # Not seed + 1: the caller's next record may have that seed.
+    # The seed is split, since the caller's next record may have seed + 1.
     return tuple(tf.unstack(tf.random.split(seed, 2)))
 
 
@@ -171,9 +171,9 @@ def _check_common(options: TrainCrop | CentreCrop) -> None:
     check_flag(f"{name}.shrink", options.shrink)
 
 
-def _check_range(name: str, bounds: tuple[float, float], most: float) -> None:
-    """Check that an attribute is (least, largest), both above 0 and at most `most`; UsageError if not."""
+def _check_range(name: str, bounds: tuple[float, float], maximum: float) -> None:
+    """Check that an attribute is (least, largest), both above 0 and at most `maximum`; UsageError if not."""
     are_numbers = isinstance(bounds, tuple) and len(bounds) == 2 and all(map(is_number, bounds))
     check(name, bounds, are_numbers, "a tuple of two numbers, (least, largest)")
-    limit = "" if math.isinf(most) else f", up to {most:g}"
-    check(name, bounds, 0 < bounds[0] <= bounds[1] <= most, f"numbers above 0{limit}, the smaller one first")
+    limit = "" if math.isinf(maximum) else f", up to {maximum:g}"
+    check(name, bounds, 0 < bounds[0] <= bounds[1] <= maximum, f"numbers above 0{limit}, the smaller one first")

@@ -81,7 +81,7 @@ def prepare_image(
     moves: list[tf.Tensor] = []
     shape = None
     if options.crop is not None:
-        # Rounded only if the next step takes integers.
+        # The crop is rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
         dtype = tf.uint8 if is_rounded else tf.float32
         crop_seed = derive_seed(seed, CROP_SEED)

@@ -4,8 +4,8 @@ Both run on whole batches, once their images are cropped, augmented and scaled. 
 row's is the last), which in a shuffled batch is a random one. With several hosts, the partner is in the host's part of the global
 batch, so that the pairs, unlike the set of records, depend on the number of hosts.
 
-Labels become shares of classes: float32 [B, classes], for a softmax cross-entropy that takes probabilities; several classes of a
-record and other floats are blended directly. Label maps get the partner's rectangle with CutMix, and cannot be blended with
+Classes become soft labels, float32 [B, classes], for a softmax cross-entropy that takes probabilities; several classes of a record
+and other floats are blended directly. Label maps get the partner's rectangle with CutMix, and cannot be blended with
 MixUp. Nothing here keeps state.
 """
 
@@ -81,23 +81,23 @@ def mix_images(
     return _paste(images, shares, centre_seed)
 
 
-def mix_labels(labels: tf.Tensor, num_classes: int | None, shares: tf.Tensor) -> tf.Tensor:
+def mix_labels(labels: tf.Tensor, num_classes: int | None, own_shares: tf.Tensor) -> tf.Tensor:
     """Return the labels of mixed images, float32 [B, classes], or [B, ...] if they are numbers.
 
     Args:
-        labels: integers [B] from 0 to num_classes - 1, or shares float32 [B, classes]; or numbers [B, ...]. An integer out of range
-            fails at run time with `tf.errors.InvalidArgumentError`.
-        num_classes: number of classes; None for numbers, and for shares whose number of classes is not checked.
-        shares: float32 [B], the share of each row's own image in the mixed one.
+        labels: classes, integers [B] from 0 to num_classes - 1; soft labels, float32 [B, classes]; or numbers [B, ...]. An integer
+            out of range fails at run time with `tf.errors.InvalidArgumentError`.
+        num_classes: number of classes; None for numbers, and for soft labels whose number of classes is not checked.
+        own_shares: float32 [B], the share of each row's own image in the mixed one.
     """
-    soft = tf.cast(labels, tf.float32) if num_classes is None else _encode_shares(labels, num_classes)
-    weight = tf.reshape(shares, [-1] + [1] * (soft.shape.rank - 1))
-    return weight * soft + (1.0 - weight) * _roll_to_partner(soft)
+    soft_labels = tf.cast(labels, tf.float32) if num_classes is None else _encode_soft_labels(labels, num_classes)
+    weight = tf.reshape(own_shares, [-1] + [1] * (soft_labels.shape.rank - 1))
+    return weight * soft_labels + (1.0 - weight) * _roll_to_partner(soft_labels)
 
 
-def draw_beta(count: Scalar, alpha: float, seed: tf.Tensor) -> tf.Tensor:
-    """Draw numbers from Beta(alpha, alpha): float32 [count]."""
-    gamma, other_gamma = tf.unstack(tf.random.stateless_gamma([2, count], seed, alpha, dtype=tf.float64))
+def draw_beta(num_draws: Scalar, alpha: float, seed: tf.Tensor) -> tf.Tensor:
+    """Draw numbers from Beta(alpha, alpha): float32 [num_draws]."""
+    gamma, other_gamma = tf.unstack(tf.random.stateless_gamma([2, num_draws], seed, alpha, dtype=tf.float64))
     total = gamma + other_gamma
     # With a tiny alpha both draws may underflow: a share would then be 1 or, equally likely, 0; take 1.
     return tf.cast(tf.where(total > 0, gamma / total, tf.ones_like(total)), tf.float32)
@@ -125,8 +125,8 @@ def _paste(images: Sequence[tf.Tensor], shares: tf.Tensor, seed: tf.Tensor) -> t
     """
     height, width = images[0].shape[1:3]
     centres = tf.random.stateless_uniform([2, tf.shape(images[0])[0]], seed)
-    row_mask, heights = _find_span(height, shares, centres[0])
-    column_mask, widths = _find_span(width, shares, centres[1])
+    row_mask, heights = _mask_rectangle(height, shares, centres[0])
+    column_mask, widths = _mask_rectangle(width, shares, centres[1])
     kept_shares = 1.0 - tf.cast(heights * widths, tf.float32) / (height * width)
     return [_paste_partner(batch, row_mask, column_mask) for batch in images], kept_shares
 
@@ -146,17 +146,17 @@ def _paste_partner(images: tf.Tensor, row_mask: tf.Tensor, column_mask: tf.Tenso
     return tf.reshape(tf.where(is_inside, _roll_to_partner(flat), flat), tf.shape(images))
 
 
-def _find_span(size: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return for each image whether each of `size` pixels lies in its rectangle, bool [B, size], and their number, int32 [B].
+def _mask_rectangle(num_pixels: int, shares: tf.Tensor, centre: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return which pixels along an axis lie in each image's rectangle, bool [B, num_pixels], and their number, int32 [B].
 
     Args:
-        size: number of pixels along the axis.
+        num_pixels: number of pixels along the axis.
         shares: float32 [B], share of the image outside of the rectangle.
         centre: float32 [B], centre of the rectangle, from 0 to 1.
     """
-    length = tf.cast(size * tf.sqrt(1.0 - shares), tf.int32)
-    begin = tf.cast(size * centre, tf.int32) - length // 2
-    offset = tf.range(size)[tf.newaxis] - begin[:, tf.newaxis]
+    length = tf.cast(num_pixels * tf.sqrt(1.0 - shares), tf.int32)
+    begin = tf.cast(num_pixels * centre, tf.int32) - length // 2
+    offset = tf.range(num_pixels)[tf.newaxis] - begin[:, tf.newaxis]
     is_inside = (offset >= 0) & (offset < length[:, tf.newaxis])
     return is_inside, tf.reduce_sum(tf.cast(is_inside, tf.int32), axis=1)
 
@@ -166,8 +166,8 @@ def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:
     return tf.roll(batch, 1, axis=0)
 
 
-def _encode_shares(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """Return classes, or their shares, as float32 [B, classes]."""
+def _encode_soft_labels(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """Return classes, or soft labels, as soft labels, float32 [B, classes]."""
     if labels.shape.rank == 2:
         return tf.cast(tf.ensure_shape(labels, (None, num_classes)), tf.float32)
     # one_hot gives zeros for a label out of range, which training would not notice.

@@ -58,7 +58,7 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
         `dtype`, of the shape of images.
 
     Raises:
-        UsageError: another dtype, or means for another number of channels.
+        UsageError: `dtype` is none of these, or there is neither one mean nor one for each channel.
     """
     dtype = tf.as_dtype(dtype)
     if dtype not in _DTYPES:

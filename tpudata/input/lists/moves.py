@@ -1,6 +1,6 @@
 """Boxes and points moved with the pixels of their image.
 
-A move is an affine transform: a matrix, float32 [2, 3], from (y, x, 1) to the new (y, x), in fractions of the height and width.
+A move is an affine transform: a matrix, float32 [2, 3], from (y, x, 1) to the new (y, x), in shares of the height and width.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tpudata.input.lists.tables import Table
 from tpudata.tensor_types import Scalar
 
-# Tolerance for rounding, in fractions of a side or an area: 0.002 of 224 pixels.
+# Tolerance for rounding, as a share of a side or an area: 0.002 pixels of 224.
 _ROUNDING = 1e-5
 # The move that changes nothing.
 IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0))
@@ -71,7 +71,7 @@ def move_tables(
         tables: tables with boxes or points.
         features: features by name, [B, ...], among them the columns of the tables and their counts.
         moves: float32 [B, moves, 2, 3].
-        least_visible: least visible share of a box's area; boxes with less are dropped.
+        least_visible: minimum visible share of a box's area; boxes with less are dropped.
     """
     moved = dict(features)
     for table in tables:
@@ -88,7 +88,7 @@ def move_record(
         tables: tables with boxes or points.
         features: features by name, among them the columns of the tables and their counts.
         moves: float32 [moves, 2, 3].
-        least_visible: least visible share of a box's area; boxes with less are dropped.
+        least_visible: minimum visible share of a box's area; boxes with less are dropped.
     """
     names = [name for table in tables for name in (table.count_name, *(field.name for field in table.columns))]
     batch = {name: features[name][tf.newaxis] for name in names}
@@ -99,7 +99,14 @@ def move_record(
 def _move_table(
     table: Table, features: Mapping[str, tf.Tensor], moves: Sequence[tf.Tensor], least_visible: float
 ) -> dict[str, tf.Tensor]:
-    """Return the columns and the count of a table by name, after `moves`, one after the other: float32 [B, 2, 3] each."""
+    """Return the columns and the count of a table by name, after the moves of the records' images.
+
+    Args:
+        table: table with boxes or points.
+        features: features by name, [B, ...], among them the table's columns and its count.
+        moves: moves of the records' images, one after the other: float32 [B, 2, 3] each.
+        least_visible: minimum visible share of a box's area; entries of boxes with less are dropped.
+    """
     columns = {field.name: features[field.name] for field in table.columns}
     count = features[table.count_name]
     for y, x in table.points:
@@ -159,7 +166,7 @@ def _move_boxes(boxes: tf.Tensor, moves: Sequence[tf.Tensor], least_visible: flo
     Args:
         boxes: float32 [B, entries, 4].
         moves: moves of the records' images, one after the other: float32 [B, 2, 3] each.
-        least_visible: least visible share of a box's area.
+        least_visible: minimum visible share of a box's area.
     """
     low, high = tf.split(boxes, 2, axis=2)
     visible = tf.ones_like(boxes[:, :, 0])

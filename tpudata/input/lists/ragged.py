@@ -92,8 +92,8 @@ def _count_entries(rows: tf.RaggedTensor, field: Field, hint: str) -> tf.Tensor:
     message = (
         f"Feature {field.feature.name}: a record has values that are not whole entries of {field.shape[1:]}. {hint}"
     )
-    are_whole = tf.reduce_all(tf.equal(lengths % values_per_entry, 0))
-    return ensure(lengths // values_per_entry, are_whole, message)
+    has_whole_entries = tf.reduce_all(tf.equal(lengths % values_per_entry, 0))
+    return ensure(lengths // values_per_entry, has_whole_entries, message)
 
 
 def encode_multi_hot(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tensor:

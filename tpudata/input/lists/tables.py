@@ -38,7 +38,7 @@ class _Coordinates(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Columns that are padded by one key: the entries i of all columns belong together.
+    """Columns that are padded by one key: entry i of each column belongs to object i.
 
     Attributes:
         count_name: name of the field with the number of its entries.
@@ -64,7 +64,11 @@ def find_tables(fields: Fields) -> tuple[Table, ...]:
     tables = []
     # Each table has one field with the number of its entries.
     for count_field in (field for field in fields.inputs if field.counted_key is not None):
-        columns = tuple(f for f in fields.inputs if f.padding is not None and f.padding.key == count_field.counted_key)
+        columns = tuple(
+            field
+            for field in fields.inputs
+            if field.padding is not None and field.padding.key == count_field.counted_key
+        )
         names = {field.name for field in columns}
         boxes: list[str] = []
         points: list[tuple[str, str]] = []

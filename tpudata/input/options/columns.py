@@ -42,7 +42,7 @@ class FeatureOptions:
         defaults = {} if self.defaults is None else self.defaults
         are_named = isinstance(defaults, Mapping) and all(isinstance(name, str) for name in defaults)
         check_argument("defaults", defaults, are_named, 'a dict of values by name, such as {"age": -1}')
-        # Only for the checks of `parse_pads`; the property `pads` parses the argument again.
+        # Called only for its checks; the property `pads` parses the argument again.
         parse_pads(self.pad)
         for name in ("extra_features", "pad"):
             if self.features is not None and getattr(self, name):

@@ -68,8 +68,8 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
         params: `params["context"]`, if present, is a TPUContext of TensorFlow's TPUEstimator, or an object with only `num_hosts`,
             which must be 1. The context's `current_input_fn_deployment()` returns (device, index of this call, number of calls,
             replicas that this call feeds). Each call feeds one batch per step; with PER_HOST_V2 one for each of these replicas.
-        input_context: a `tf.distribute.InputContext`, or None: a step takes a batch for each of `num_replicas_in_sync`, shared out
-            among `num_input_pipelines`. It takes precedence over `params["context"]`.
+        input_context: a `tf.distribute.InputContext`, which takes precedence over `params["context"]`: a step takes a batch for
+            each of its `num_replicas_in_sync`, shared out among its `num_input_pipelines`. None to use `params`.
 
     Raises:
         UsageError: the numbers do not fit each other, or there are several hosts and no index of this one.
@@ -93,22 +93,24 @@ def find_rows(batch_size: int, params: Mapping[str, Any], input_context: tf.dist
     return Rows(batch_size, total=count * num_pipelines, first=count * index, stop=count * (index + 1))
 
 
-def find_rows_of_host(global_batch_size: int, index: SupportsIndex | None, count: SupportsIndex | None) -> Rows:
+def find_rows_of_host(
+    global_batch_size: int, host_index: SupportsIndex | None, host_count: SupportsIndex | None
+) -> Rows:
     """Return the rows of one of several hosts that share a global batch.
 
     Args:
         global_batch_size: rows of the global batch.
-        index: index of the host, from 0.
-        count: number of hosts, which divides the batch.
+        host_index: index of the host, from 0.
+        host_count: number of hosts, which divides the batch.
 
     Raises:
-        UsageError: index or count is not an integer, the index is out of range, or the hosts cannot share the batch evenly.
+        UsageError: an argument is not an integer, the index is out of range, or the hosts cannot share the batch evenly.
     """
-    for name, argument in (("host_index", index), ("host_count", count)):
+    for name, argument in (("host_index", host_index), ("host_count", host_count)):
         check_argument(name, argument, is_integer(argument), "host_index and host_count, both integers")
-    assert index is not None
-    assert count is not None
-    index, count = operator.index(index), operator.index(count)
+    assert host_index is not None
+    assert host_count is not None
+    index, count = operator.index(host_index), operator.index(host_count)
     if not 0 <= index < count:
         raise UsageError(
             f"host_index: out of range (got {format_value(index)}, expected 0 to {count - 1}, as host_count is {count})."

@@ -20,9 +20,9 @@ from tpudata.input.lists.tables import check_movable, has_annotations
 
 _DTYPES = ("uint8", "float32", "bfloat16", "float16")
 _AXES = "NHWC"
-# Channels of most images; an array whose first size alone is one of them is not [height, width, channels].
+# Channels of most images; an array of which only the first size is one of them is not [height, width, channels].
 _CHANNELS = (1, 3, 4)
-# Options that take one image alone.
+# Options that accept only records with one image.
 _SINGLE_IMAGE_OPTIONS = ("augment", "mix")
 # Pixels of a side.
 _MAX_SIZE = 16384
@@ -53,12 +53,12 @@ class Images:
         dtype: dtype of images, uint8 [height, width, channels] as stored: "uint8", values 0 to 255, takes a quarter of float32's
             transfer to the device; the model then normalizes. "float32", "bfloat16" and "float16" yield values 0 to 1, or
             normalized ones. Other uint8 features are numbers, and stay unchanged.
-        mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; labels become shares of the classes,
-            float32 [B, classes], and labels of several classes, or floats, become their mean by these shares. Training only.
+        mix: `MixUp()` or `CutMix()` mixes each image of a batch with another one of it; a class becomes a distribution over the
+            classes, float32 [B, classes], and labels of several classes, or floats, become weighted means. Training only.
         transpose: order of the axes of a batch of images, N (images), H, W and C: a TPU takes "HWCN" without
             a relayout. The model transposes back, and the batch is no longer the first axis.
-        least_visible: least share of a box's area that a crop or `augment` leaves visible, from 0 to 1; other boxes are dropped,
-            with their entries of all lists of their pattern. 0 drops only boxes that leave the image.
+        least_visible: minimum share of a box's area that must stay visible after a crop or `augment`, from 0 to 1; other boxes
+            are dropped, with their entries of all lists of their pattern. 0 drops only boxes that leave the image.
 
     Raises:
         UsageError: an option is out of range or of the wrong type, or does not fit another one.
@@ -132,8 +132,8 @@ class Images:
         """Check that the features fit the options.
 
         Raises:
-            UsageError: an option needs images, one image alone, another number of channels or moving boxes; boxes, points, masks or
-                label maps cannot follow the image; or the label cannot be mixed.
+            UsageError: an option needs images, a single image, a different number of channels, or boxes that move; boxes, points,
+                masks or label maps cannot follow the image; or the label cannot be mixed.
         """
         if self.dtype_name != "uint8" and not fields.images:
             raise UsageError(

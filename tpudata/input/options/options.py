@@ -169,7 +169,7 @@ def check_arguments(
         keywords: names of the keyword arguments that it is called with.
 
     Raises:
-        UsageError: the function takes other arguments.
+        UsageError: the function cannot be called with these arguments.
     """
     try:
         signature = inspect.signature(function)

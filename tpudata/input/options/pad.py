@@ -15,9 +15,10 @@ class Pad:
     """Padding of lists whose length varies between records: the values of `make_input_fn(pad=...)`.
 
     Attributes:
-        length: entries that are fed of each record; None for as many as the longest list has, if the manifest has its length.
+        length: number of entries that are fed of each record; None for as many as the longest list has, if the manifest has its
+            length.
         value: value of padding, for the features of its type: an integer for all numbers, a float for floats, str or bytes for
-            strings. Other features are padded with 0, 0.0 or b"", and so are all if it is None.
+            strings. Other features are padded with 0, 0.0 or b""; None pads every feature that way.
         cut: whether a longer list loses its last entries instead of raising an error.
 
     Raises:

@@ -23,13 +23,13 @@ class Reading:
     Attributes:
         streams: number of pieces that are read at the same time; fewer if `memory` is too small for them.
         memory: bytes for the pieces that are being read; None for a quarter of the free memory.
-        pieces: whether files are read in pieces; None for files of object stores alone. With True a copy on a disk is read in
-            the same order as from an object store.
+        pieces: whether files are read in pieces; None reads only files of object stores in pieces. With True a copy on a disk is
+            read in the same order as from an object store.
         piece_bytes: bytes of a piece; a shard's last one may have twice as many. Pieces that are smaller than TensorFlow's blocks
             fetch many bytes twice.
-        lanes: largest number of lanes, the parts of the permuted pieces from which each batch takes its rows. Their number divides
+        lanes: maximum number of lanes, the parts of the permuted pieces from which each batch takes its rows. Their number divides
             the global batch, and is smaller for a small split.
-        chunk_bytes: about the least bytes of a read if files are not read in pieces: a shuffle reads up to twice as many, and
+        chunk_bytes: about the minimum bytes of a read if files are not read in pieces: a shuffle reads up to twice as many, and
             packed tokens, or any records in order, four times as many. Opening a file costs as much as reading 128 KiB, and larger
             reads mix less.
 
@@ -50,16 +50,16 @@ class Reading:
         check_integer("Reading.memory", self.memory, 1, or_none=True)
         check_flag("Reading.pieces", self.pieces, or_none=True)
 
-    def count_reads(self, piece_memory: int, free: int | None) -> int:
+    def count_reads(self, piece_memory: int, free_memory: int | None) -> int:
         """Return the number of pieces that are read at the same time, from 1 to `streams`: as many as the memory allows.
 
         Args:
             piece_memory: bytes of memory that a piece takes while it is read.
-            free: free memory in bytes; pieces take a quarter of it if `memory` is None. None if unknown.
+            free_memory: free memory in bytes; pieces take a quarter of it if `memory` is None. None if unknown.
         """
         memory = self.memory
-        if memory is None and free is not None:
-            memory = free // _FREE_MEMORY_DIVISOR
+        if memory is None and free_memory is not None:
+            memory = free_memory // _FREE_MEMORY_DIVISOR
         num_reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
         # An int, even if the user passed an integer of NumPy.
         return max(1, operator.index(num_reads))

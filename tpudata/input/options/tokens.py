@@ -26,13 +26,14 @@ class Tokens:
             "NAME_ids"; a stored mask is kept. Masks, token_type_ids, segment_ids and positions have 0 for padding. A longer
             record is an error.
         buckets: several lengths, ascending, such as (64, 128, 256). All records of a batch are of one bucket, the smallest
-            that holds them. B is the batch of the longest; one of L tokens has B times longest // L rows. The shapes in
+            that holds them. A batch of the longest bucket has B rows; one of L tokens has B times longest // L. The shapes in
             `element_spec` are None where batches differ. The first call of input_fn reads all records once, to learn their lengths.
         truncate: truncate longer records instead of raising an error.
         pad_id: id in padding; None takes the tokenizer's from the manifest or, if it has none, 0.
         targets: labels are the token after each one of `input_ids`, int32 [B, L], and `features["token_weights"]`, float32
             [B, L], is 1 if there is one; 0 at the end of a row, a packed document or the text, in padding, and in
-            evaluation's padded rows. None: for the layouts sequences and packed, unless one feature is asked for.
+            evaluation's padded rows. None: yes for the layouts sequences and packed, and with `loss_weights`, unless there is
+            a label or one feature is asked for.
         names: "maxtext", "t5x" or "transformers" yields one dict without labels, under the names and conventions of that
             project's trainer, such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md has them all.
 
@@ -100,13 +101,11 @@ class Tokens:
 
         Raises:
             UsageError: targets without `input_ids`, with labels or with a bare tensor, or a pad_id without padding.
-            FeatureError: a feature has the name of the tokens' weights, or `segment_ids` another length than `input_ids`.
+            FeatureError: a feature has the name of the tokens' weights, or `segment_ids` and `input_ids` differ in shape.
         """
         sequences = self._choose_sequences(manifest, fields, is_bare=is_bare)
         # Either trailing ids `pad_id` mark stored padding, or the reader pads with it.
-        uses_pad_id = sequences.padding_mark in ("pad", "eos") or any(
-            field.is_padded_sequence for field in fields.inputs
-        )
+        uses_pad_id = sequences.marks_padding_by_id or any(field.is_padded_sequence for field in fields.inputs)
         if self.pad_id is not None and not uses_pad_id:
             raise UsageError(
                 f"pad_id={self.pad_id}: nothing is padded with it. Omit it, or pass sequence_length=N or buckets=(...)."
@@ -125,11 +124,11 @@ class Tokens:
 
         Raises:
             UsageError: targets without `input_ids`, with labels, or with a bare tensor.
-            FeatureError: a feature has the name of the tokens' weights, or `segment_ids` another length than `input_ids`.
+            FeatureError: a feature has the name of the tokens' weights, or `segment_ids` and `input_ids` differ in shape.
         """
         # Conversion records the tokenizer in the manifest.
         recorded = manifest.options.get("tokenizer")
-        # Other programs may have written another value.
+        # Other programs may have written a different value.
         tokenizer: Mapping[str, Any] = recorded if isinstance(recorded, Mapping) else {}
         pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
         inputs = {field.name: field for field in fields.inputs}
@@ -155,7 +154,7 @@ class Tokens:
                 f"targets: they are in the place of labels, and the dataset has labels, {fields.label.name!r}. Omit targets, or"
                 " convert the text again without that field."
             )
-        # Then `fill_padding` makes a mask.
+        # For a sequence that the reader pads, `fill_padding` makes a mask.
         if inputs[INPUT_IDS].is_padded_sequence:
             return Sequences(pad_id, padding_mark="mask")
         if SEGMENT_IDS in inputs:

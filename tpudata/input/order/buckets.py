@@ -1,8 +1,9 @@
 """Length buckets: records of about one length together, so that little of a batch is padding.
 
-Every record belongs to the bucket with the smallest sufficient length. Each bucket is fed like a separate dataset, in
-its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the record counts and the seed
-alone, so that all hosts take the same bucket, and a run that starts at a step knows the position in each bucket.
+Every record belongs to the bucket with the smallest sufficient length, or to the longest if none suffices. Each bucket is fed like
+a separate dataset, in its own order (see `evaluation` and `training`) and batch size. The bucket of a step depends on the record
+counts and the seed alone, so that all hosts take the same bucket, and a run that starts at a step knows the position in each
+bucket.
 
 In training, bucket b with N records and batches of B has given floor(e N / B) batches when epoch e begins. The batches of all
 buckets in an epoch are permuted. In evaluation one bucket comes after the other, each with its last batch padded.
@@ -33,15 +34,15 @@ class Bucket(NamedTuple):
     ids: Integers
 
 
-def find_buckets(lengths: Integers, limits: Sequence[int]) -> list[Bucket]:
+def find_buckets(record_lengths: Integers, bucket_lengths: Sequence[int]) -> list[Bucket]:
     """Return the buckets that have records.
 
     Args:
-        lengths: int64 [records]: length of each record. Records beyond the last limit are in the last bucket.
-        limits: the buckets' lengths, ascending.
+        record_lengths: length of each record, int64 [records]. Records longer than the longest bucket are in it, too.
+        bucket_lengths: the buckets' lengths, ascending.
     """
-    bucket_indices = np.minimum(np.searchsorted(np.asarray(limits), lengths), len(limits) - 1)
-    buckets = [Bucket(limit, np.flatnonzero(bucket_indices == index)) for index, limit in enumerate(limits)]
+    bucket_indices = np.minimum(np.searchsorted(np.asarray(bucket_lengths), record_lengths), len(bucket_lengths) - 1)
+    buckets = [Bucket(length, np.flatnonzero(bucket_indices == index)) for index, length in enumerate(bucket_lengths)]
     return [bucket for bucket in buckets if len(bucket.ids)]
 
 
@@ -73,19 +74,19 @@ class BucketSteps:
         """Number of global batches; None if they never end."""
         return None if self._epochs is None else self._find_first_step(self._epochs)
 
-    def list_buckets(self, step: int, end: int) -> tf.data.Dataset:
-        """Return a dataset of the bucket indices of the steps [step, end), int64 each."""
-        first_epoch = 0 if self._seed is None else self._find_epoch(step)
-        steps_to_skip = step - self._find_first_step(first_epoch)
+    def list_buckets(self, first_step: int, stop_step: int) -> tf.data.Dataset:
+        """Return a dataset of the bucket indices of the steps [first_step, stop_step), int64 each."""
+        first_epoch = 0 if self._seed is None else self._find_epoch(first_step)
+        steps_to_skip = first_step - self._find_first_step(first_epoch)
 
         def draw_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            """Return the bucket indices of an epoch; of the first epoch only those from `step` on."""
+            """Return the bucket indices of an epoch; of the first epoch only those from `first_step` on."""
             begin = tf.where(tf.equal(epoch, first_epoch), steps_to_skip, 0)
             return tf.data.Dataset.from_tensor_slices(self._draw_bucket_order(epoch)[begin:])
 
         stop_epoch = tf.int64.max if self._epochs is None else self._epochs
         epochs = tf.data.Dataset.range(first_epoch, stop_epoch)
-        return epochs.flat_map(without_autograph(draw_epoch)).take(end - step)
+        return epochs.flat_map(without_autograph(draw_epoch)).take(stop_step - first_step)
 
     def count_batches_before(self, step: int) -> list[int]:
         """Return the number of batches of each bucket before a step."""

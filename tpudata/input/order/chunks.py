@@ -52,8 +52,8 @@ def count_chunk_records(num_records: int, record_bytes: int, chunk_bytes: int, m
     Args:
         num_records: number of records.
         record_bytes: usual size of a record in bytes.
-        chunk_bytes: least size of a chunk in bytes; a chunk of several records is less than twice as large.
-        min_chunks: least number of chunks; chunks are smaller than `chunk_bytes` if there would be fewer.
+        chunk_bytes: minimum size of a chunk in bytes; a chunk of several records is less than twice as large.
+        min_chunks: minimum number of chunks; chunks are smaller than `chunk_bytes` if there would be fewer.
     """
     length = 1
     while length * record_bytes < chunk_bytes and length * 2 * min_chunks <= num_records:

@@ -15,16 +15,16 @@ DRAW_BITS = 40
 _PHILOX = 1
 
 
-def draw(shape: Sequence[int] | tf.Tensor, seed: int, index: tf.Tensor, use: int) -> tf.Tensor:
+def draw(shape: Sequence[int] | tf.Tensor, seed: int, epoch_or_block: tf.Tensor, use: int) -> tf.Tensor:
     """Return random integers from 0 to 2**40 - 1, int64.
 
     Args:
         shape: shape of the result.
         seed: seed, from 0 to 2**32 - 1.
-        index: index of the epoch or block, int64.
+        epoch_or_block: index of the epoch or block, int64.
         use: `EPOCH_DRAWS`, `BLOCK_DRAWS` or `STEP_DRAWS`.
     """
-    philox_seed = tf.stack([tf.constant(seed * _MAX_USES + use, tf.int64), tf.cast(index, tf.int64)])
+    philox_seed = tf.stack([tf.constant(seed * _MAX_USES + use, tf.int64), tf.cast(epoch_or_block, tf.int64)])
     # Same draws as `tf.random.stateless_uniform` with alg="philox", which makes eight times as many operations.
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=philox_seed)
     bits = tf.raw_ops.StatelessRandomUniformFullIntV2(

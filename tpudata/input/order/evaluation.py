@@ -57,7 +57,7 @@ class EvaluationOrder:
         return firsts, stops
 
     def list_starts(self, _: Rows) -> Integers:
-        """Return the first records of the chunks that a host reads, int64 [n]."""
+        """Return the first records of the chunks that a host reads, int64 [n]: of all chunks here."""
         return self.chunks.firsts
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:

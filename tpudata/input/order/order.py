@@ -34,7 +34,7 @@ class HostPart:
 
     @property
     def batches_per_step(self) -> int:
-        """Number of batches that a step takes of this host."""
+        """Number of batches that a step takes from this host."""
         return self.rows.count // self.rows.batch_size
 
     def derive_seeds(self, positions: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -72,8 +72,8 @@ class Ranges(Protocol):
     def read(self, ranges: tf.data.Dataset, load: Load, num_reads: int | None = None) -> tf.data.Dataset:
         """Return a dataset of records or record numbers of ranges [first, stop), in order."""
 
-    def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of records or record numbers of several ranges per element, (firsts, stops), in order."""
+    def read_range_groups(self, groups: tf.data.Dataset, load: Load) -> tf.data.Dataset:
+        """Return a dataset of records or record numbers of groups of ranges, (firsts, stops), int64 [n] each, in order."""
 
     def pick(self, elements: Tensors, positions: tf.Tensor, *memory: Tensors) -> Tensors:
         """Return the records at `positions` of an element that was read; `memory` is an element of each of `memory_datasets`."""

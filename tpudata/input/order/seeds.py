@@ -1,4 +1,4 @@
-"""Seeds for random draws of a record or a batch: functions of the run's seed, the position in the run and the use alone."""
+"""Seeds for random draws of a record or a batch: functions of only the run's seed, the position in the run and the use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIX_SEED = (0x24093822, 0x299F31D0)
 
 
 def derive_record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
-    """Return a seed for each record, from the run's seed and the record's position in the stream alone.
+    """Return a seed for each record, from only the run's seed and the record's position in the stream.
 
     Args:
         seed: seed of the run, from 0 to 2**32 - 1.
@@ -25,8 +25,8 @@ def derive_record_seeds(seed: int, positions: tf.Tensor) -> tf.Tensor:
     def to_uint64(number: int) -> tf.Tensor:
         return tf.constant(number, tf.uint64)
 
-    def xor_shift(bits: tf.Tensor, count: int) -> tf.Tensor:
-        return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, to_uint64(count)))
+    def xor_shift(bits: tf.Tensor, num_bits: int) -> tf.Tensor:
+        return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, to_uint64(num_bits)))
 
     # SplitMix64 (Steele, Lea, Flood 2014) gives neighbouring counters unrelated seeds. The counter is the position plus 1, since
     # 0 stays 0; the run's seed above the lower 32 bits separates the first 2**32 positions of different runs.

@@ -32,12 +32,12 @@ class SequentialOrder:
     def list_ranges(self, step: int, first_row: int, stop_row: int) -> tf.data.Dataset:
         """Return an endless dataset of the ranges [first, stop) of the records in some rows of all batches from a step on.
 
+        No range crosses the end of a chunk.
+
         Args:
             step: the first step.
             first_row: first of the rows.
             stop_row: the row after the last one.
-
-        No range crosses the end of a chunk.
         """
         chunk_firsts, chunk_stops = tf.constant(self.chunks.firsts), tf.constant(self.chunks.stops)
         num_chunks = len(self.chunks.firsts)
@@ -47,14 +47,14 @@ class SequentialOrder:
             chunk = tf.squeeze(count_up_to(chunk_firsts, tf.expand_dims(position % self.num_records, 0))) - 1
             return position // self.num_records * num_chunks + chunk
 
-        def cut_into_ranges(begin: tf.Tensor, end: tf.Tensor) -> tf.data.Dataset:
-            """Return the ranges of the positions [begin, end)."""
-            # Counted through all epochs; then the position at which each chunk's epoch begins, and the index within the epoch.
-            total_indices = tf.range(find_chunk_index(begin), find_chunk_index(end - 1) + 1)
+        def cut_into_ranges(first_position: tf.Tensor, stop_position: tf.Tensor) -> tf.data.Dataset:
+            """Return the ranges of the positions [first_position, stop_position)."""
+            # Chunk indices counted through all epochs; then the position at which each one's epoch begins, and its index in it.
+            total_indices = tf.range(find_chunk_index(first_position), find_chunk_index(stop_position - 1) + 1)
             epoch_begins = total_indices // num_chunks * self.num_records
             chunk_indices = total_indices % num_chunks
-            firsts = tf.maximum(tf.gather(chunk_firsts, chunk_indices), begin - epoch_begins)
-            stops = tf.minimum(tf.gather(chunk_stops, chunk_indices), end - epoch_begins)
+            firsts = tf.maximum(tf.gather(chunk_firsts, chunk_indices), first_position - epoch_begins)
+            stops = tf.minimum(tf.gather(chunk_stops, chunk_indices), stop_position - epoch_begins)
             return tf.data.Dataset.from_tensor_slices((firsts, stops))
 
         def list_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -77,7 +77,7 @@ class SequentialOrder:
         """None, since the order has no end."""
 
     def list_starts(self, _: Rows) -> Integers:
-        """Return the first records of the chunks that a host reads, int64 [n]."""
+        """Return the first records of the chunks that a host reads, int64 [n]: of all chunks here."""
         return self.chunks.firsts
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
@@ -92,8 +92,8 @@ class SequentialOrder:
         rows = part.rows
         order = self
         if rows.count < rows.total:
-            # A host's rows usually begin in the middle of a chunk, at another record in each epoch, and the chunk's earlier records
-            # are read for nothing. Small chunks keep that part small.
+            # A host's rows usually begin in the middle of a chunk, at a different record in each epoch, and the chunk's earlier
+            # records are read for nothing. Small chunks have few of them.
             order = dataclasses.replace(self, chunks=ranges.choose_host_chunks(self.chunks, rows))
         load = ranges.make_loader(order.chunks.firsts)
         elements = ranges.read(order.list_ranges(part.start_step, rows.first, rows.stop), load)

@@ -39,7 +39,7 @@ class StreamOrder(TrainingOrder):
 
     @functools.cached_property
     def chunk_slots(self) -> Integers:
-        """Slot whose part of the split has each piece: int64 [chunks], ascending."""
+        """For each piece, the slot whose part of the split contains it: int64 [chunks], ascending."""
         # A piece that crosses the end of a part belongs to the part that has its middle.
         middles = (self.chunks.firsts + self.chunks.stops) // 2
         chunk_slots: Integers = np.minimum(middles * self.num_lanes // self.num_records, self.num_lanes - 1)
@@ -47,7 +47,7 @@ class StreamOrder(TrainingOrder):
 
     @classmethod
     def make_lanes(
-        cls, chunks: Chunks, batch_size: int, window_records: int, seed: int, *, num_lanes: int, max_run: int
+        cls, chunks: Chunks, batch_size: int, window_records: int, seed: int, *, num_lanes: int, max_run_records: int
     ) -> StreamOrder:
         """Return the order with `num_lanes` lanes, and a shuffle window of about `window_records` records over all of them.
 
@@ -57,13 +57,14 @@ class StreamOrder(TrainingOrder):
             window_records: number of records that are permuted together.
             seed: seed, from 0 to 2**32 - 1.
             num_lanes: number of lanes, a divisor of the batch size.
-            max_run: largest number of records of a run, the records of a slot that are passed on together; 0 counts as 1.
+            max_run_records: maximum number of records in a run, which a slot passes on together; 0 counts as 1.
         """
-        stride = batch_size // num_lanes
-        turns_per_window = count_window_turns(window_records, num_lanes, stride)
-        # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
-        turns_per_block = max(turns_per_window, stride)
-        turns_per_run = find_largest_divisor(turns_per_block, max(1, max_run))
+        turns_per_step = batch_size // num_lanes
+        turns_per_window = count_window_turns(window_records, num_lanes, turns_per_step)
+        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse: the larger number
+        # is a multiple of both.
+        turns_per_block = max(turns_per_window, turns_per_step)
+        turns_per_run = find_largest_divisor(turns_per_block, max(1, max_run_records))
         return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed, turns_per_run)
 
     def list_starts(self, rows: Rows) -> Integers:
@@ -101,15 +102,16 @@ class StreamOrder(TrainingOrder):
             """Return the ranges of the slot's turns in an epoch, from `start_turn` on."""
             first_turn, stop_turn = self._find_first_turn(epoch, slots), self._find_first_turn(epoch + 1, slots)
             # The first epoch may begin before the block.
-            begin = tf.maximum(first_turn, start_turn)
-            spans = self._list_turn_spans(self._permute_chunks(epoch), epoch, slots, first_turn, begin, stop_turn)
-            return tf.data.Dataset.from_tensor_slices(spans)
+            begin_turn = tf.maximum(first_turn, start_turn)
+            chunks = self._permute_chunks(epoch)
+            firsts_and_stops = self._list_turn_ranges(chunks, epoch, slots, first_turn, begin_turn, stop_turn)
+            return tf.data.Dataset.from_tensor_slices(firsts_and_stops)
 
         epochs = tf.data.Dataset.range((start_turn * self.num_lanes + slot) // self.num_records, tf.int64.max)
         return epochs.flat_map(without_autograph(list_epoch))
 
     def find_block_indices(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride]."""
+        """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * turns_per_step]."""
         slot_numbers = tf.range(slots.start, slots.stop, dtype=tf.int64)[:, tf.newaxis]
         block_turns = tf.range(self.turns_per_block, dtype=tf.int64)
         turns = block * self.turns_per_block + block_turns
@@ -143,7 +145,7 @@ class StreamOrder(TrainingOrder):
         head_sizes = tf.gather(bounds, tf.minimum(num_bounds_before, self.num_lanes - 2)) - whole.begins
         sizes = whole.ends - whole.begins
         # A chunk with one bound inside it and less than half of its records before the bound gives its last records to the lane
-        # before the bound, and its first ones to the next: to read the first ones alone would fetch a whole block.
+        # before the bound, and its first ones to the next: to read only the first ones would fetch a whole block.
         is_rotated = tf.equal(count_up_to(bounds, whole.ends - 1) - num_bounds_before, 1) & (2 * head_sizes < sizes)
         begins = tf.sort(tf.concat([whole.begins, bounds], 0))
         # With fewer records than lanes, some bounds are at the end of the sequence, and get the last chunk.
@@ -158,5 +160,5 @@ class StreamOrder(TrainingOrder):
         return PermutedChunks(begins, ends, tf.gather(whole.firsts, chunk_indices) + offsets)
 
     def _find_first_turn(self, epoch: tf.Tensor, slots: tf.Tensor) -> tf.Tensor:
-        """Return the first turn of an epoch in each slot: the least t for which s + t L is at least epoch N, see `training`."""
+        """Return the first turn of an epoch in each slot: the smallest t with s + t L of at least epoch * N, see `training`."""
         return -((slots - epoch * self.num_records) // self.num_lanes)

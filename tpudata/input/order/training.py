@@ -79,10 +79,11 @@ class TrainingOrder:
             seed: seed, from 0 to 2**32 - 1.
         """
         num_lanes = find_largest_divisor(batch_size, MAX_LANES)
-        stride = batch_size // num_lanes
-        turns_per_window = count_window_turns(window_records, num_lanes, stride)
-        # A block has whole windows and whole steps. The turns of a window divide the turns of a step, or the reverse.
-        common_multiple = max(turns_per_window, stride)
+        turns_per_step = batch_size // num_lanes
+        turns_per_window = count_window_turns(window_records, num_lanes, turns_per_step)
+        # A block has whole windows and whole steps. The turns of a window divide those of a step, or the reverse: the larger number
+        # is a multiple of both.
+        common_multiple = max(turns_per_window, turns_per_step)
         # A block shorter than a chunk would read each chunk several times.
         min_turns = max(common_multiple, int((chunks.stops - chunks.firsts).max()))
         turns_per_block = -(-min_turns // common_multiple) * common_multiple
@@ -98,21 +99,21 @@ class TrainingOrder:
         """None, since the order has no end."""
 
     @property
-    def stride(self) -> int:
-        """Rows of a batch that belong to one slot, B / L."""
+    def turns_per_step(self) -> int:
+        """Turns of each slot in a step, B / L: the rows of a batch that belong to the slot."""
         return self.batch_size // self.num_lanes
 
     @property
     def steps_per_block(self) -> int:
         """Number of steps that take their rows from one block."""
-        return self.turns_per_block // self.stride
+        return self.turns_per_block // self.turns_per_step
 
     def find_slots(self, first_row: int, stop_row: int) -> range:
         """Return the slots of the rows [first_row, stop_row) of a batch."""
-        return range(first_row // self.stride, -(-stop_row // self.stride))
+        return range(first_row // self.turns_per_step, -(-stop_row // self.turns_per_step))
 
     def list_starts(self, _: Rows) -> Integers:
-        """Return the first records of the chunks that a host reads, int64 [n]."""
+        """Return the first records of the chunks that a host reads, int64 [n]: of all chunks here."""
         return self.chunks.firsts
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:
@@ -121,7 +122,7 @@ class TrainingOrder:
         slots = self.find_slots(rows.first, rows.stop)
         first_block, steps_to_skip = divmod(part.start_step, self.steps_per_block)
         # The host may feed only some rows of its first and its last slot.
-        first_row = slots.start * self.stride
+        first_row = slots.start * self.turns_per_step
         read_blocks = self.read(ranges, slots, first_block).rebatch(
             len(slots) * self.turns_per_block, drop_remainder=True
         )
@@ -154,12 +155,12 @@ class TrainingOrder:
         return {name: tf.reshape(seeds, [-1, part.rows.batch_size, 2]) for name, seeds in extras.items()}
 
     def read(self, ranges: Ranges, slots: range, block: int) -> tf.data.Dataset:
-        """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `list_spans`."""
-        return ranges.read_spans(
-            self.list_spans(slots, block), ranges.make_loader(ranges.find_read_starts(self.chunks))
+        """Return a dataset of the records (or record numbers) of slots from a block on, in the order of `list_block_ranges`."""
+        return ranges.read_range_groups(
+            self.list_block_ranges(slots, block), ranges.make_loader(ranges.find_read_starts(self.chunks))
         )
 
-    def list_spans(self, slots: range, block: int) -> tf.data.Dataset:
+    def list_block_ranges(self, slots: range, block: int) -> tf.data.Dataset:
         """Return the ranges of records that slots read from a block on: a dataset of (firsts, stops), int64 [n] each.
 
         Elements are in the order of epochs, then of blocks; the ranges of an element in the order of slots, then of turns.
@@ -172,8 +173,8 @@ class TrainingOrder:
             chunks = self._permute_chunks(epoch)
 
             def list_block(later_block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                first_turn, begin, end = self._find_turns(epoch, later_block, slot_numbers)
-                return self._list_turn_spans(chunks, epoch, slot_numbers, first_turn, begin, end)
+                first_turn, begin_turn, end_turn = self._find_turns(epoch, later_block, slot_numbers)
+                return self._list_turn_ranges(chunks, epoch, slot_numbers, first_turn, begin_turn, end_turn)
 
             first_block = tf.maximum(epoch * self.num_records // positions_per_block, block)
             stop_block = ((epoch + 1) * self.num_records - 1) // positions_per_block + 1
@@ -193,16 +194,16 @@ class TrainingOrder:
         """Return the keys by which an epoch's chunks are sorted, drawn at random: int64 [chunks], less than 2**40."""
         return draw([len(self.chunks.firsts)], self.seed, epoch, EPOCH_DRAWS)
 
-    def _list_turn_spans(
+    def _list_turn_ranges(
         self,
         chunks: PermutedChunks,
         epoch: tf.Tensor,
         slots: tf.Tensor,
         first_turn: tf.Tensor,
-        begin: tf.Tensor,
-        end: tf.Tensor,
+        begin_turn: tf.Tensor,
+        end_turn: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the ranges of records of the turns [begin, end) of each slot in an epoch: (firsts, stops), int64 [n] each.
+        """Return the ranges of records of each slot's turns [begin_turn, end_turn) in an epoch: (firsts, stops), int64 [n] each.
 
         The ranges are in the order of slots, then of turns.
 
@@ -211,34 +212,34 @@ class TrainingOrder:
             epoch: index of the epoch.
             slots: the slots, int64 [m].
             first_turn: first turn of each slot in the epoch, int64 [m].
-            begin: first requested turn, int64 [m].
-            end: the turn after the last one, int64 [m].
+            begin_turn: first requested turn of each slot, int64 [m].
+            end_turn: the turn after the last requested one, int64 [m].
         """
         # Turn t of slot s is position s + t L of the stream, so its place in the epoch is in this lane, whatever t is.
         lanes = tf.math.floormod(slots - epoch * self.num_records, self.num_lanes)
-        # `begin_place` and `end_place` are indices in the permuted sequence, in which lane follows lane, and not places of the
-        # epoch. The first num_records % num_lanes lanes have a record more than the others.
-        begin_place = lanes * (self.num_records // self.num_lanes) + tf.minimum(
+        # Indices in the permuted sequence, in which lane follows lane. The first num_records % num_lanes lanes have a record more
+        # than the others.
+        begin_index = lanes * (self.num_records // self.num_lanes) + tf.minimum(
             lanes, self.num_records % self.num_lanes
         )
-        begin_place += begin - first_turn
-        end_place = begin_place + (end - begin)
-        # A range for each chunk that a slot's indices [begin_place, end_place) touch.
-        first_chunk = count_up_to(chunks.ends, begin_place)
-        stop_chunk = tf.where(end > begin, count_up_to(chunks.ends, end_place - 1) + 1, first_chunk)
+        begin_index += begin_turn - first_turn
+        end_index = begin_index + (end_turn - begin_turn)
+        # A range for each chunk that a slot's indices [begin_index, end_index) touch.
+        first_chunk = count_up_to(chunks.ends, begin_index)
+        stop_chunk = tf.where(end_turn > begin_turn, count_up_to(chunks.ends, end_index - 1) + 1, first_chunk)
         splits, chunk_indices = list_range_numbers(first_chunk, stop_chunk)
         # For each range the index of its slot, and then the part of its chunk that the slot takes.
         slot_indices = count_up_to(splits, tf.range(tf.size(chunk_indices, tf.int64))) - 1
         chunk_begins, chunk_ends = tf.gather(chunks.begins, chunk_indices), tf.gather(chunks.ends, chunk_indices)
         chunk_firsts = tf.gather(chunks.firsts, chunk_indices)
-        firsts = chunk_firsts + tf.maximum(tf.gather(begin_place, slot_indices) - chunk_begins, 0)
-        stops = chunk_firsts + tf.minimum(tf.gather(end_place, slot_indices), chunk_ends) - chunk_begins
+        firsts = chunk_firsts + tf.maximum(tf.gather(begin_index, slot_indices) - chunk_begins, 0)
+        stops = chunk_firsts + tf.minimum(tf.gather(end_index, slot_indices), chunk_ends) - chunk_begins
         return firsts, stops
 
     def find_block_indices(self, slots: range, block: tf.Tensor) -> tf.Tensor:
-        """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * stride].
+        """Return for each row of a block's steps the index of its record in the block: int64 [steps, slots * turns_per_step].
 
-        The records of the block are in the order of `list_spans`.
+        The records of the block are in the order of `list_block_ranges`.
 
         Args:
             slots: slots of the host's rows.
@@ -262,7 +263,9 @@ class TrainingOrder:
         return self._mix_rows(slots, block, first_turns, stored_indices)
 
     def _mix_rows(self, slots: range, block: tf.Tensor, first_turns: tf.Tensor, stored_indices: tf.Tensor) -> tf.Tensor:
-        """Permute a block's records within windows; return for each row the index of its record, int64 [steps, slots * stride].
+        """Permute a block's records within windows, and return for each row the index of its record.
+
+        The result is int64 [steps, slots * turns_per_step].
 
         Args:
             slots: slots of the host's rows.
@@ -276,12 +279,12 @@ class TrainingOrder:
             tf.maximum(first_turns, turns // self.turns_per_window * self.turns_per_window)
             - block * self.turns_per_block
         )
-        # Drawn for all lanes, so that a slot has the same draws on any host.
+        # The draws are for all lanes, so that a slot has the same draws on any host.
         draws = draw([self.num_lanes, self.turns_per_block], self.seed, block, BLOCK_DRAWS)[slots.start : slots.stop]
         keys = tf.bitwise.left_shift(window_begins, tf.constant(DRAW_BITS, tf.int64)) + draws
         mixed_indices = tf.gather(stored_indices, tf.argsort(keys, stable=True), batch_dims=1)
-        by_step = tf.reshape(mixed_indices, [len(slots), self.steps_per_block, self.stride])
-        return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.stride])
+        by_step = tf.reshape(mixed_indices, [len(slots), self.steps_per_block, self.turns_per_step])
+        return tf.reshape(tf.transpose(by_step, [1, 0, 2]), [self.steps_per_block, len(slots) * self.turns_per_step])
 
     def compute_positions(self, step: tf.Tensor, first_row: int, stop_row: int) -> tf.Tensor:
         """Return the position in the stream of each of the rows [first_row, stop_row) of a step's batch, int64 [..., rows].
@@ -291,33 +294,34 @@ class TrainingOrder:
             first_row: first row.
             stop_row: the row after the last one.
         """
-        # Row r has turn r % stride of the step in slot r // stride; turn t of slot s is position s + t L.
+        # Row r has turn r % turns_per_step of the step in slot r // turns_per_step; turn t of slot s is position s + t L.
         rows = tf.range(first_row, stop_row, dtype=tf.int64)
-        return step * self.batch_size + rows % self.stride * self.num_lanes + rows // self.stride
+        return step * self.batch_size + rows % self.turns_per_step * self.num_lanes + rows // self.turns_per_step
 
     def _find_turns(
         self, epoch: tf.Tensor, block: tf.Tensor, slots: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return for each slot the first turn of an epoch, and the turns [begin, end) of the epoch that are in a block.
+        """Return for each slot the first turn of an epoch, and the turns [begin_turn, end_turn) of the epoch that are in a block.
 
-        All are int64, of the common shape of `epoch` and `slots`; `begin` equals `end` if the block has no turn of the epoch.
+        The three are int64, of the common shape of `epoch` and `slots`; the last two are equal if no turn of the epoch is in the
+        block.
         """
-        # The least turn t for which the position s + t L is in this epoch, and in the next one.
+        # The first turn t whose position, s + t L, is in this epoch; and the first one in the next epoch.
         first_turn = (epoch * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
         next_first_turn = ((epoch + 1) * self.num_records - slots + self.num_lanes - 1) // self.num_lanes
-        begin = tf.maximum(first_turn, block * self.turns_per_block)
-        end = tf.minimum(next_first_turn, (block + 1) * self.turns_per_block)
-        return first_turn, begin, tf.maximum(begin, end)
+        begin_turn = tf.maximum(first_turn, block * self.turns_per_block)
+        end_turn = tf.minimum(next_first_turn, (block + 1) * self.turns_per_block)
+        return first_turn, begin_turn, tf.maximum(begin_turn, end_turn)
 
 
-def count_window_turns(window_records: int, num_lanes: int, stride: int) -> int:
-    """Return the turns of a window of about `window_records` records: a multiple or a divisor of the `stride` turns of a step."""
+def count_window_turns(window_records: int, num_lanes: int, turns_per_step: int) -> int:
+    """Return the turns of a window of about `window_records` records: a multiple or a divisor of `turns_per_step`."""
     num_turns = max(1, window_records // num_lanes)
-    if num_turns < stride:
-        return find_largest_divisor(stride, num_turns)
-    return num_turns - num_turns % stride
+    if num_turns < turns_per_step:
+        return find_largest_divisor(turns_per_step, num_turns)
+    return num_turns - num_turns % turns_per_step
 
 
-def find_largest_divisor(number: int, limit: int) -> int:
-    """Return the largest divisor of a number that is at most `limit`."""
-    return max(count for count in range(1, min(number, limit) + 1) if number % count == 0)
+def find_largest_divisor(number: int, max_divisor: int) -> int:
+    """Return the largest divisor of a number that is at most `max_divisor`."""
+    return max(divisor for divisor in range(1, min(number, max_divisor) + 1) if number % divisor == 0)

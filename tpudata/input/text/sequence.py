@@ -41,6 +41,11 @@ class Sequences:
         """Whether the next tokens are targets."""
         return self.padding_mark is not None
 
+    @property
+    def marks_padding_by_id(self) -> bool:
+        """Whether there are targets, and only the trailing ids `pad_id` show what is padding."""
+        return self.padding_mark in ("pad", "eos")
+
     def fill_padding(self, features: dict[str, tf.Tensor], fields: Fields) -> dict[str, tf.Tensor]:
         """Return the features of a record or a batch with padding filled in, and a mask for each padded feature of tokens.
 
@@ -63,7 +68,7 @@ class Sequences:
     def add_targets(self, features: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Return the features with `token_weights`, 1 if a target counts, and the targets: each id's next token, or 0 without one.
 
-        With `loss_weights`, which do not show padding, the features also have a mask if `padding_mark` is "pad" or "eos".
+        With `loss_weights`, which do not show padding, the features also have a mask if trailing ids mark padding.
         """
         ids = features[INPUT_IDS]
         has_next = self._has_next(features)
@@ -74,7 +79,7 @@ class Sequences:
         if LOSS_WEIGHTS in features:
             # A target has the weight that is stored for it.
             is_learned = tf.logical_and(has_next, features[LOSS_WEIGHTS][..., 1:] > 0)
-            if self.padding_mark in ("pad", "eos"):
+            if self.marks_padding_by_id:
                 # These weights do not show padding, so a mask does: a token is real if it has or is a next token.
                 inner_is_real = tf.logical_or(has_next[..., 1:], has_next[..., :-1])
                 mask = tf.concat([has_next[..., :1], inner_is_real, has_next[..., -1:]], -1)

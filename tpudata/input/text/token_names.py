@@ -150,7 +150,7 @@ def _rename_for_maxtext(
 def _rename_for_t5x(
     features: dict[str, tf.Tensor], targets: tf.Tensor, segments: tf.Tensor, positions: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Return a batch under T5X's names for models with a decoder alone.
+    """Return a batch under T5X's names for decoder-only models.
 
     T5X's reader, SeqIO, predicts every token of a document, the first one from the id 0; padding is the id 0.
 

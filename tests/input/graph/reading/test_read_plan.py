@@ -43,7 +43,7 @@ def window_bytes(plan: ReadPlan, sizes: npt.NDArray[np.int64], batch_size: int =
     """Return the bytes of the records of each block of an epoch, which is what a host holds."""
     window = min(plan.count_window_records(None, plan.record_bytes), plan.count)
     order = TrainingOrder.make(plan.mixed_chunks, batch_size, window, 3)
-    spans = order.list_spans(order.find_slots(0, batch_size), 0)
+    spans = order.list_block_ranges(order.find_slots(0, batch_size), 0)
     ranges = spans.map(lambda *spans: list_range_numbers(*spans)[1]).rebatch(order.num_lanes * order.turns_per_block)
     blocks = -(-len(sizes) // (order.num_lanes * order.turns_per_block))
     return [int(sizes[found].sum()) for found in itertools.islice(ranges.as_numpy_iterator(), blocks)]

@@ -39,9 +39,9 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     if cache is False:
         return Cache()
     fields, dataset, split = request.fields, request.files.dataset, request.files.split
-    size = plan.split.records * fields.estimate_record_bytes(plan.sizes.mean)
+    decoded_bytes = plan.split.records * fields.estimate_record_bytes(plan.sizes.mean)
     if cache is True or cache == "auto":
-        return choose_memory_cache(split, size, measure_free_memory(), is_optional=cache == "auto")
+        return choose_memory_cache(split, decoded_bytes, measure_free_memory(), is_optional=cache == "auto")
     folder = os.fspath(cache)
     if "://" in folder:
         raise UsageError(f"cache={folder!r}: the cache is kept on a local disk. Pass a local folder.")
@@ -52,25 +52,25 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
         raise UsageError(f"cache={folder!r}: {existing_folder} is not a folder. Pass a local folder.")
     if plan.pieces is not None:
         # The workers of a tf.data service have separate disks.
-        is_elsewhere = request.options.service is not None
-        return PieceCache(folder, f"{split}-{digest_records(dataset, plan.split)}", is_elsewhere=is_elsewhere)
+        is_read_elsewhere = request.options.service is not None
+        return PieceCache(folder, f"{split}-{digest_records(dataset, plan.split)}", is_read_elsewhere=is_read_elsewhere)
     decoded = DecodedCache(folder, f"{split}-{digest_records(dataset, plan.split, fields)}", plan, fields)
-    free = shutil.disk_usage(existing_folder).free
-    if decoded.load() is None and size > free:
+    free_bytes = shutil.disk_usage(existing_folder).free
+    if decoded.load() is None and decoded_bytes > free_bytes:
         raise UsageError(
-            f"cache={folder!r}: the decoded records of {split!r} take {_format_gb(size)}, and {_format_gb(free)} are free there."
-            " Pass a folder on a larger disk, or a smaller images=Images(size=...)."
+            f"cache={folder!r}: the decoded records of {split!r} take {_format_gb(decoded_bytes)}, and {_format_gb(free_bytes)} are"
+            " free there. Pass a folder on a larger disk, or a smaller images=Images(size=...)."
         )
     return decoded
 
 
-def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional: bool) -> Cache:
+def choose_memory_cache(split: str, decoded_bytes: int, free_memory: int | None, *, is_optional: bool) -> Cache:
     """Return the cache in memory for the records of a split, or one that keeps nothing if it is optional and they do not fit.
 
     Args:
         split: name of the split, for the message.
-        size: bytes of the decoded records.
-        free: bytes of free memory; None if unknown.
+        decoded_bytes: size of the decoded records.
+        free_memory: free memory in bytes; None if unknown.
         is_optional: whether records are cached only if they take at most a quarter of the free memory, as with "auto".
 
     Raises:
@@ -78,12 +78,12 @@ def choose_memory_cache(split: str, size: int, free: int | None, *, is_optional:
     """
     # If the free memory is unknown, "auto" keeps nothing; True is what the user asked for.
     if is_optional:
-        return MemoryCache() if free is not None and size <= _AUTO_SHARE * free else Cache()
-    if free is None or size <= MEMORY_SHARE * free:
+        return MemoryCache() if free_memory is not None and decoded_bytes <= _AUTO_SHARE * free_memory else Cache()
+    if free_memory is None or decoded_bytes <= MEMORY_SHARE * free_memory:
         return MemoryCache()
     raise UsageError(
-        f"cache=True: the decoded records of {split!r} take {_format_gb(size)}, more than {MEMORY_SHARE:.0%} of the free memory"
-        f' of {_format_gb(free)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller'
+        f"cache=True: the decoded records of {split!r} take {_format_gb(decoded_bytes)}, more than {MEMORY_SHARE:.0%} of the free"
+        f' memory of {_format_gb(free_memory)}. Pass a folder as cache=PATH to keep them on disk, cache="auto", or a smaller'
         " images=Images(size=...)."
     )
 

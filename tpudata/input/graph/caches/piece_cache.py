@@ -34,7 +34,7 @@ from tpudata.storage.local.errors import WRITTEN, translate_errors
 _TENSOR = "records"
 # Age after which a temporary file belongs to a killed process: writing a piece is faster.
 _STALE_SECONDS = 600
-# Characters that a folder may not have: TensorFlow matches the name of a bundle as a pattern.
+# Characters that the folder's path may not contain: TensorFlow matches the path of a bundle as a pattern.
 _PATTERN_CHARACTERS = "*?[\\"
 
 
@@ -44,13 +44,13 @@ class PieceCache(Cache):
     Args:
         folder: the user's folder of caches.
         name: name of the split and a digest of its records.
-        is_elsewhere: whether other processes with separate disks, such as workers of a tf.data service, read the records.
+        is_read_elsewhere: whether other processes with separate disks, such as workers of a tf.data service, read the records.
     """
 
-    def __init__(self, folder: str, name: str, *, is_elsewhere: bool) -> None:
+    def __init__(self, folder: str, name: str, *, is_read_elsewhere: bool) -> None:
         self._folder = folder
         self._name = name
-        self._is_elsewhere = is_elsewhere
+        self._is_read_elsewhere = is_read_elsewhere
 
     def choose_wrapper(self, plan: ReadPlan, order: Order, rows: Rows) -> CacheWrapper:
         """Return a wrapper for read functions: it reads saved pieces, and saves the pieces that the host reads in every epoch.
@@ -59,13 +59,13 @@ class PieceCache(Cache):
 
         Raises:
             StorageError: the folder cannot be made.
-            UsageError: the pieces do not fit the disk, or the folder's name has characters of patterns.
+            UsageError: the pieces do not fit the disk, or the folder's path contains a wildcard or a backslash.
         """
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
         files = files.select_kept(plan.find_pieces(order.list_starts(rows)))
         # Folders on the disks of other processes cannot be prepared from here.
-        if not self._is_elsewhere:
+        if not self._is_read_elsewhere:
             files.prepare()
         return files.wrap_read
 
@@ -97,7 +97,7 @@ class PieceFiles:
             sizes: sizes of the records.
 
         Raises:
-            UsageError: the folder's name has characters of patterns.
+            UsageError: the folder's path contains a wildcard or a backslash.
         """
         if any(character in _PATTERN_CHARACTERS for character in folder):
             raise UsageError(
@@ -106,8 +106,8 @@ class PieceFiles:
             )
         bounds = np.stack([pieces.firsts, pieces.stops])
         digest = hashlib.sha256(name.encode() + bounds.tobytes()).hexdigest()[:16]
-        nothing_kept = np.zeros(len(pieces.firsts), bool)
-        return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, nothing_kept)
+        none_kept = np.zeros(len(pieces.firsts), bool)
+        return cls(str(Path(folder, f"{name}-pieces-{digest}")), pieces, sizes, none_kept)
 
     def select_kept(self, indices: Integers) -> PieceFiles:
         """Return these files, with the pieces at `indices` saved once they are read."""

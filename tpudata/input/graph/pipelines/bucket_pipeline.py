@@ -29,7 +29,7 @@ class BucketPipeline:
         self._pipeline = pipeline
         self._request = request
         self._options = request.options
-        self._limits = [operator.index(limit) for limit in request.options.tokens.buckets or ()]
+        self._bucket_lengths = [operator.index(length) for length in request.options.tokens.buckets or ()]
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter buckets have proportionally more.
@@ -41,7 +41,7 @@ class BucketPipeline:
         with tf.init_scope():
             buckets = self._buckets
         # A batch of a shorter bucket has more rows, and at most as many tokens: the factor is rounded down.
-        factors = [self._limits[-1] // bucket.length for bucket, _ in buckets]
+        factors = [self._bucket_lengths[-1] // bucket.length for bucket, _ in buckets]
         record_counts = [len(bucket.ids) for bucket, _ in buckets]
         seed = operator.index(self._options.seed) if self._options.training else None
         batch_sizes = [rows.total * factor for factor in factors]
@@ -57,19 +57,19 @@ class BucketPipeline:
             for (_, pipeline), factor, bucket_start in zip(buckets, factors, start_steps, strict=True)
         ]
         # A start after the last step leaves no steps.
-        end = np.iinfo(np.int64).max if steps is None else max(start_step, steps)
+        stop_step = np.iinfo(np.int64).max if steps is None else max(start_step, steps)
         batches_per_step = rows.count // rows.batch_size
-        choices = bucket_steps.list_buckets(start_step, end).flat_map(
+        choices = bucket_steps.list_buckets(start_step, stop_step).flat_map(
             without_autograph(lambda bucket: tf.data.Dataset.from_tensors(bucket).repeat(batches_per_step))
         )
         dataset = tf.data.Dataset.choose_from_datasets(datasets, choices, stop_on_empty_dataset=True)
-        count = tf.data.INFINITE_CARDINALITY if steps is None else (end - start_step) * batches_per_step
-        return dataset.apply(tf.data.experimental.assert_cardinality(count)).prefetch(BATCHES_AHEAD)
+        num_batches = tf.data.INFINITE_CARDINALITY if steps is None else (stop_step - start_step) * batches_per_step
+        return dataset.apply(tf.data.experimental.assert_cardinality(num_batches)).prefetch(BATCHES_AHEAD)
 
     @functools.cached_property
     def _buckets(self) -> list[tuple[Bucket, Pipeline]]:
         """The buckets, each with its pipeline; to find them, all records are read once."""
-        buckets = find_buckets(self._pipeline.measure_lengths(), self._limits)
+        buckets = find_buckets(self._pipeline.measure_lengths(), self._bucket_lengths)
         return [(bucket, self._make_pipeline(bucket, bucket_index)) for bucket_index, bucket in enumerate(buckets)]
 
     def _make_pipeline(self, bucket: Bucket, bucket_index: int) -> Pipeline:

@@ -73,7 +73,7 @@ def _check_alike(specs: Sequence[Element], num_rows: int) -> None:
         num_rows: number of rows in an element.
 
     Raises:
-        UsageError: the tensors differ, or one has another number of rows; the message names the first of these tensors.
+        UsageError: the tensors differ, or one does not have `num_rows` rows; the message names the first such tensor.
     """
     # Put a single part into a tuple, so that all elements have names of one form: element[0], element[1], ...
     specs_by_name = [dict(name_leaves(spec if isinstance(spec, tuple) else (spec,), "element")) for spec in specs]

@@ -43,7 +43,8 @@ class SplitPipeline(Protocol):
         """Return the pipeline for some of the records.
 
         Args:
-            request: the fields and options to feed the subset with: fields may differ in length, and options in seed and epochs.
+            request: fields and options of the subset; only the lengths of fields, the seed and the epochs may differ from this
+                pipeline's.
             ids: record numbers among these records, int64 [n], ascending.
             is_cached: whether the subset uses the cache of these records.
         """
@@ -89,7 +90,8 @@ class Pipeline:
         """Return the pipeline for some of the records.
 
         Args:
-            request: the fields and options to feed the subset with: fields may differ in length, and options in seed and epochs.
+            request: fields and options of the subset; only the lengths of fields, the seed and the epochs may differ from this
+                pipeline's.
             ids: record numbers among these records, int64 [n], ascending.
             is_cached: whether the subset uses the cache of these records.
         """
@@ -148,6 +150,12 @@ class Pipeline:
 
     def _finish(self, dataset: tf.data.Dataset, order: Order, rows: Rows, start_step: int) -> tf.data.Dataset:
         """End the batches with the order or with `num_epochs`, set their number and the options of the dataset, and prefetch some.
+
+        Args:
+            dataset: the batches of the host, from `start_step` on.
+            order: order of the records.
+            rows: rows of each global batch that the host feeds.
+            start_step: number of global batches that are done.
 
         Raises:
             UsageError: the epochs have no whole batch, or too many steps to count.

@@ -32,7 +32,7 @@ def measure_lengths(records: Records) -> Integers:
         records,
         lambda stored: stored.map(without_autograph(lambda batch: measure_sequences(batch, padded_fields)), **PARALLEL),
     )
-    # All sequences have the length of the longest bucket, and all are cut or none.
+    # All padded sequences have the length of the longest bucket, and `cuts` is the same for all.
     max_length = padded_fields[0].shape[0]
     longest = int(lengths.argmax())
     if not padded_fields[0].cuts and lengths[longest] > max_length:
@@ -56,7 +56,7 @@ def choose_records(
         parse: the user's function that parses records; None for the dataset's features.
 
     Raises:
-        UsageError: the predicate has other arguments, or does not return a bool.
+        UsageError: the predicate does not take these arguments, or does not return a bool.
         FeatureError: `parse` returns a tensor without rows or of no static shape.
         tf.errors.OpError: a record is damaged.
     """
@@ -66,7 +66,7 @@ def choose_records(
         without_autograph(check_arguments)("filter", predicate, name_parts(record))
         return without_autograph(_convert_choice)(predicate(*record))
 
-    def choose_batches(stored: tf.data.Dataset) -> tf.data.Dataset:
+    def mark_chosen(stored: tf.data.Dataset) -> tf.data.Dataset:
         """Return a dataset of whether each record of stored batches is chosen, bool [n] each."""
         if parse is None:
             parsed = stored.map(without_autograph(records.stored.parse_features), **PARALLEL)
@@ -74,7 +74,7 @@ def choose_records(
             parsed = stored.map(lambda batch: parse_rows(parse, batch), **PARALLEL)
         return parsed.unbatch().map(is_chosen, **PARALLEL).batch(_BATCH_SIZE)
 
-    return np.flatnonzero(_compute_numbers(records, choose_batches))
+    return np.flatnonzero(_compute_numbers(records, mark_chosen))
 
 
 def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.data.Dataset]) -> Integers:
@@ -82,7 +82,7 @@ def _compute_numbers(records: Records, compute: Callable[[tf.data.Dataset], tf.d
 
     Args:
         records: the records, which are all read.
-        compute: function from a dataset of batches of stored records to one of their numbers, [n] each.
+        compute: function from a dataset of batches of stored records to a dataset of numbers, one for each record, [n] each.
     """
     numbers = np.concatenate(list(iterate_numpy(lambda: compute(records.read_pass(_BATCH_SIZE)))))
     # The last batch is padded.

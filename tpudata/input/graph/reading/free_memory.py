@@ -26,7 +26,7 @@ def measure_free_memory(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int
         # A size is text such as "123 kB".
         limits.append(int(sizes_by_name["MemAvailable"].split()[0]) * 1024)
     except (OSError, KeyError, ValueError):
-        # Without this file: the free pages, if the system counts them.
+        # The file is missing, or has no such line: take the free pages, if the system counts them.
         names = os.sysconf_names
         if "SC_AVPHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
             limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -16,10 +16,10 @@ from tpudata.input.order.streams import StreamOrder
 from tpudata.input.order.training import find_largest_divisor
 from tpudata.storage import is_remote
 
-# The default shuffle window in bytes of stored records; its least number of records; and the most bytes that this number may take.
+# The default shuffle window in bytes of stored records; its minimum number of records, and the maximum bytes that these may take.
 # A host of a TPU has 48 GB or more.
 _WINDOW_BYTES = 512 << 20
-_WINDOW_RECORDS, _MAX_WINDOW_BYTES = 2048, 1 << 30
+_MIN_WINDOW_RECORDS, _MAX_WINDOW_BYTES = 2048, 1 << 30
 # Share of the bytes that may be fetched twice because lanes end inside of pieces.
 _MAX_WASTE = 0.03
 # Bytes of a run: the records of a slot that are passed on together.
@@ -55,7 +55,7 @@ class PiecePlan(ReadPlan):
         """
         sizes = self.pieces.ends - self.pieces.begins
         # The lanes have `lanes - 1` bounds, each inside a piece, which is then read in two parts.
-        # A piece has by default the size of a block of TensorFlow's client, which a read fetches at least.
+        # By default a piece has the size of a block of TensorFlow's client, the minimum that a read fetches.
         bytes_per_cut = self.pieces.estimate_wasted_bytes(self.reading.piece_bytes)
         max_lanes = batch_size
         if bytes_per_cut:
@@ -65,12 +65,13 @@ class PiecePlan(ReadPlan):
     def compute_fetch_ratio(self, batch_size: int, num_hosts: int) -> float:
         """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
         num_lanes, rows_per_host = self.count_lanes(batch_size), batch_size // num_hosts
-        stride = batch_size // num_lanes
+        # Row r of a batch belongs to slot r // turns_per_step, and each slot reads one lane in an epoch.
+        turns_per_step = batch_size // num_lanes
         # Each host reads the lanes of its rows, so hosts that share a lane read its pieces several times.
         num_lane_reads = 0
         for host in range(num_hosts):
-            first_lane = host * rows_per_host // stride
-            stop_lane = -(-(host + 1) * rows_per_host // stride)
+            first_lane = host * rows_per_host // turns_per_step
+            stop_lane = -(-(host + 1) * rows_per_host // turns_per_step)
             num_lane_reads += stop_lane - first_lane
         reads_per_piece = num_lane_reads / num_lanes
         # Pieces in which a lane ends are read in two parts, as `count_lanes` assumes.
@@ -80,15 +81,15 @@ class PiecePlan(ReadPlan):
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """(bytes of the default window, its least number of records, the most bytes that this number may take)."""
-        return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
+        """(bytes of the default window, its minimum number of records, the maximum bytes that these may take)."""
+        return _WINDOW_BYTES, _MIN_WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def make_shuffled_order(self, batch_size: int, window_records: int, seed: int) -> StreamOrder:
         """Return the order of training in streams that shuffles within a window of fewer than all records."""
         num_lanes = self.count_lanes(batch_size)
-        max_run = _RUN_BYTES // self.record_bytes
+        max_run_records = _RUN_BYTES // self.record_bytes
         return StreamOrder.make_lanes(
-            self.mixed_chunks, batch_size, window_records, seed, num_lanes=num_lanes, max_run=max_run
+            self.mixed_chunks, batch_size, window_records, seed, num_lanes=num_lanes, max_run_records=max_run_records
         )
 
     @property
@@ -108,7 +109,7 @@ class PiecePlan(ReadPlan):
 
 
 def is_read_in_pieces(dataset: Dataset, split: str, reading: Reading) -> bool:
-    """Return whether a split is read in pieces: as the options say, or by default if it is on an object store."""
+    """Return whether a split is read in pieces: as the options choose, or by default if it is on an object store."""
     first_shard = dataset.shard_path(dataset.manifest.split(split).shards[0])
     return is_remote(first_shard) if reading.pieces is None else reading.pieces
 
@@ -119,6 +120,6 @@ def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
     if not is_read_in_pieces(dataset, split, reading):
         return plan
     pieces = Pieces.cut(dataset, split, operator.index(reading.piece_bytes))
-    # Not dataclasses.asdict, which also turns nested dataclasses into dicts.
+    # `dataclasses.asdict` would also turn nested dataclasses into dicts.
     plan_fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     return PiecePlan(**{**plan_fields, "pieces": pieces}, reading=reading)

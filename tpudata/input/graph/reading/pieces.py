@@ -17,8 +17,8 @@ from tpudata.input.order.chunks import Integers
 
 # A piece is this much smaller than a block, since TensorFlow also reads the byte before a piece and a few bytes after it.
 _SPARE_BYTES = 64
-# Largest last piece of a shard, in pieces, so that shards of the usual 100 MB, 15 % more or less, are one piece. Cutting shards of
-# 75 MB at 64 MB would halve the rate of evaluation, since small remainders use up the requests in flight.
+# Largest last piece of a shard, in multiples of `piece_bytes`: shards of the usual 100 MB, 15 % more or less, are then one piece.
+# Cutting shards of 75 MB at 64 MB would halve the rate of evaluation, since small remainders use up the requests in flight.
 _MAX_LAST_PIECE = 2
 # Number of positions in a piece over which the cost of a cut is averaged.
 _SAMPLED_CUTS = 16
@@ -90,7 +90,7 @@ class Pieces:
         """Return the mean number of bytes that are fetched in excess if a piece is read in two parts, the larger one first.
 
         Args:
-            block_bytes: least number of bytes that a read fetches, up to the end of the file.
+            block_bytes: minimum number of bytes that a read fetches, unless the file ends first.
         """
         sizes = (self.ends - self.begins)[:, np.newaxis]
         # Cuts at evenly spaced positions in the second half: the larger part is then the first one.

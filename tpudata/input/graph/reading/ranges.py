@@ -62,14 +62,14 @@ class FileRanges:
         """Return a dataset of the records of ranges [first, stop), in order."""
         return self.stored.read(ranges, load, num_reads or self.num_reads)
 
-    def read_spans(self, spans: tf.data.Dataset, load: Load) -> tf.data.Dataset:
-        """Return a dataset of the records of several ranges per element of `spans`, in order.
+    def read_range_groups(self, groups: tf.data.Dataset, load: Load) -> tf.data.Dataset:
+        """Return a dataset of the records of groups of ranges, in order.
 
         Args:
-            spans: a dataset of (firsts, stops), int64 [n] each: n ranges [first, stop).
+            groups: a dataset of (firsts, stops), int64 [n] each: n ranges [first, stop).
             load: function of `make_loader` that reads a range.
         """
-        ranges = spans.flat_map(
+        ranges = groups.flat_map(
             without_autograph(lambda firsts, stops: tf.data.Dataset.from_tensor_slices((firsts, stops)))
         )
         return self.read(ranges, load)
@@ -120,9 +120,9 @@ class MemoryRanges:
         """Return a dataset of the record numbers of ranges [first, stop), in order."""
         return ranges.map(without_autograph(load), **PARALLEL)
 
-    def read_spans(self, spans: tf.data.Dataset, _: Load) -> tf.data.Dataset:
-        """Return a dataset with the record numbers of several ranges per element of `spans`, (firsts, stops), in order."""
-        return spans.map(without_autograph(lambda firsts, stops: list_range_numbers(firsts, stops)[1]))
+    def read_range_groups(self, groups: tf.data.Dataset, _: Load) -> tf.data.Dataset:
+        """Return a dataset of the record numbers of groups of ranges, (firsts, stops), in order."""
+        return groups.map(without_autograph(lambda firsts, stops: list_range_numbers(firsts, stops)[1]))
 
     def pick(self, elements: tf.Tensor, positions: tf.Tensor, all_records: Tensors) -> Tensors:
         """Return the records whose record numbers are at `positions` of `elements`."""

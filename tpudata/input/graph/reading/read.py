@@ -54,7 +54,7 @@ class RecordReader:
 
         Raises:
             tf.errors.DataLossError: the checksum of a TFRecord does not match. Errors are raised when the tensor is computed.
-            tf.errors.InvalidArgumentError: a file has other records than its index.
+            tf.errors.InvalidArgumentError: the records of a file are not those of its index.
         """
         # The segments of the first and the last record.
         first_segment, last_segment = tf.unstack(count_up_to(self._firsts, tf.stack([first, stop - 1])) - 1)
@@ -66,7 +66,7 @@ class RecordReader:
             run = self._make_run(segment, segment, first_read, stop_read)
             return self._files.read_records(run).take(stop_read - first_read)
 
-        # `SplitFiles.read_records` may go on after the last record: only as many as wanted are taken.
+        # `SplitFiles.read_records` may continue after the last record: only as many as wanted are taken.
         if self._has_gaps:
             records = tf.data.Dataset.range(first_segment, last_segment + 1).flat_map(read_segment)
         else:

@@ -16,7 +16,7 @@ from tpudata.input.text.sequence import TOKEN_ROWS
 
 # Factor of the read size without a shuffle, and for rows of packed tokens, which conversion has mixed.
 _LARGE_READ_FACTOR = 4
-# Least number of chunks that training permutes: with fewer, a small window would mix little.
+# Minimum number of chunks that training permutes: with fewer, a small window would mix little.
 _MIN_CHUNKS = 256
 # A lane's part of a block may begin inside a chunk; reading begins at the last read start before it. Without further read starts,
 # 28 % of the bytes read are useless for records of 842 bytes, and 47 % for tokens. The table takes 48 bytes for each.
@@ -26,9 +26,9 @@ _MAX_READ_STARTS = 1 << 17
 _MAX_CHUNK_BYTES = 32 << 20
 # Without a shuffle, each host reads a run of records for each step, in this many chunks.
 _CHUNKS_PER_HOST_STEP = 4
-# The default shuffle window in bytes of stored records; its least number of records; and the most bytes that this number may take.
+# The default shuffle window in bytes of stored records; its minimum number of records, and the maximum bytes that these may take.
 _WINDOW_BYTES = 96 << 20
-_WINDOW_RECORDS, _MAX_WINDOW_BYTES = 1024, 1 << 30
+_MIN_WINDOW_RECORDS, _MAX_WINDOW_BYTES = 1024, 1 << 30
 # Shards are even if the mean record sizes of the first one and of all differ by at most this factor.
 _MAX_UNEVENNESS = 1.25
 
@@ -43,8 +43,8 @@ class ReadPlan:
         sizes: sizes of the records.
         block_records: records of a compressed block; None without compression.
         are_token_rows: whether records are rows of packed tokens.
-        chunk_bytes: about the least bytes of a read in a shuffle, which has up to twice as many; other reads have four times as
-            many.
+        chunk_bytes: about the minimum bytes of a read in a shuffle, which reads up to twice as many; packed tokens, and any
+            records in order, are read in chunks of four times as many.
         ids: record numbers of a subset, int64 [n], ascending: records are then numbered by their index in `ids`; None for all.
         pieces: pieces of all stored records; None unless they are read in pieces.
     """
@@ -63,7 +63,8 @@ class ReadPlan:
         """Return the plan for all records of a split, from its first index and the indexes that `RecordSizes` needs."""
         split = dataset.kept(split_name)
         # The manifest's shard: the shard in `split` lacks the records in quarantine, and `Dataset.index` compares the counts.
-        (first_shard,) = (s for s in dataset.manifest.split(split_name).shards if s.name == split.shards[0].name)
+        first_name = split.shards[0].name
+        (first_shard,) = (shard for shard in dataset.manifest.split(split_name).shards if shard.name == first_name)
         index, sizes = dataset.index(first_shard), RecordSizes.read(dataset, split_name)
         record_bytes = max(1, int(index.offsets[-1]) // index.records)
         # If shards are even, the first one's mean is the record size: the mean of all would change the order of resumed trainings.
@@ -148,8 +149,8 @@ class ReadPlan:
 
     @property
     def default_window(self) -> tuple[int, int, int]:
-        """(bytes of the default window, its least number of records, the most bytes that this number may take)."""
-        return _WINDOW_BYTES, _WINDOW_RECORDS, _MAX_WINDOW_BYTES
+        """(bytes of the default window, its minimum number of records, the maximum bytes that these may take)."""
+        return _WINDOW_BYTES, _MIN_WINDOW_RECORDS, _MAX_WINDOW_BYTES
 
     def count_window_records(self, shuffle_buffer: int | None, kept_bytes: int) -> int:
         """Return the number of records in the shuffle window.

@@ -14,7 +14,7 @@ from tpudata.input.order.chunks import Integers
 # The records of a smaller shard count as equal: the manifest has their mean, and a window differs by less than two of them.
 # A thousand indexes take 1.6 s on gs://.
 _EVEN_SHARD_BYTES = 1 << 28
-# Largest number of sampled records, 16 MB. In a larger split, the records between two samples count as equal.
+# Maximum number of sampled records, 16 MB. In a larger split, the records between two samples count as equal.
 _MAX_SAMPLES = 1 << 20
 
 

@@ -100,11 +100,11 @@ class StoredRecords:
         ids = None if self.ids is None else tf.constant(self.ids)
 
         def load(first: tf.Tensor, stop: tf.Tensor) -> Tensors:
-            """Return the records [first, stop), as these records are numbered."""
+            """Return the records [first, stop); for a subset, both are indices in `ids`."""
             if ids is None:
                 stored = read(first, stop)
             else:
-                # Read also the records between the selected ones.
+                # The read includes the records between the selected ones.
                 stored_ids = ids[first:stop]
                 stored = tf.gather(read(stored_ids[0], stored_ids[-1] + 1), stored_ids - stored_ids[0])
             return self.decode(stored) if is_decoded else stored

@@ -109,8 +109,8 @@ class ShuffleWindow:
                 count_text(num_lanes, "lane"),
             )
         # The slots of the host's rows, as in `TrainingOrder.find_slots`: each reads one lane.
-        stride = rows.total // num_lanes
-        num_slots = -(-rows.stop // stride) - rows.first // stride
+        turns_per_step = rows.total // num_lanes
+        num_slots = -(-rows.stop // turns_per_step) - rows.first // turns_per_step
         # One window is read while batches are made of the other.
         free, size = measure_free_memory(), num_slots * self.plan.piece_memory + 2 * self.bytes
         # The workers of a tf.data service have separate memory.

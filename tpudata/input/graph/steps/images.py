@@ -18,28 +18,29 @@ from tpudata.tensor_types import Element
 _MOVES = "moves"
 
 
-def make_scale_step(fields: Fields, images: Images) -> Step:
+def make_scale_step(fields: Fields, options: Images) -> Step:
     """Return the step that applies `scale_images` to the images among the columns of a batch."""
 
     @without_autograph
     def scale(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
         names = [field.feature.name for field in fields.images]
-        return {**columns, **{name: scale_images(columns[name], images) for name in names}}, extras
+        return {**columns, **{name: scale_images(columns[name], options) for name in names}}, extras
 
     return scale
 
 
-def make_image_step(fields: Fields, images: Images, *, tracks_moves: bool) -> Step:
+def make_image_step(fields: Fields, options: Images, *, tracks_moves: bool) -> Step:
     """Return the step that crops, augments and scales the images among the columns of a record, with label maps and masks.
 
     Args:
         fields: fields that are read of each record.
-        images: options of the steps.
+        options: options for images.
         tracks_moves: whether to return how the image was moved, as an extra, so that boxes and points can follow.
     """
 
     @without_autograph
     def prepare(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
+        """Return the columns with prepared images, and the extras with the moves of the first image if they are tracked."""
         first_image = next(iter(fields.images), None)
         # Label maps and masks belong to the first image.
         maps = {field.feature.name: (field.feature, columns[field.feature.name]) for field in fields.label_maps}
@@ -58,7 +59,7 @@ def make_image_step(fields: Fields, images: Images, *, tracks_moves: bool) -> St
             prepared = prepare_image(
                 columns[name],
                 channels,
-                images,
+                options,
                 extras.get("seed"),
                 maps if field is first_image else {},
                 masks=masks if field is first_image else {},
@@ -96,9 +97,9 @@ def make_move_step(tables: tuple[Table, ...], least_visible: float, *, is_batch:
 
     Args:
         tables: tables with boxes or points.
-        least_visible: least visible share of a box's area; boxes with less are dropped.
-        is_batch: whether elements are batches. They are, unless a transform takes single records after the move: for each record
-            alone, the 60 small operations of a move take as long as the preparation of a small image.
+        least_visible: minimum visible share of a box's area; boxes with less are dropped.
+        is_batch: whether elements are batches. They are, unless a transform takes single records after the move: for one record
+            at a time, the 60 small operations of a move take as long as the preparation of a small image.
     """
     move = move_tables if is_batch else move_record
 

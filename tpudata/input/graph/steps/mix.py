@@ -24,24 +24,25 @@ def make_mix_step(fields: Fields, options: MixUp | CutMix) -> Step:
 
     @without_autograph
     def mix(element: Element, extras: Extras) -> tuple[Element, Extras]:
+        """Mix the images and label maps of a batch and, if there are labels, the labels in the same shares."""
         seed = derive_seed(extras["seed"][0], MIX_SEED)
-        images, shares = mix_images(_find_images(fields, element), options, seed)
+        images, own_shares = mix_images(_find_images(fields, element), options, seed)
         element = _replace_images(fields, element, images)
         if label is None:
             return element, extras
         labels = element[1]
         is_tensor = isinstance(labels, tf.Tensor)
-        are_classes = is_tensor and labels.shape.rank == 1 and labels.dtype.is_integer
+        are_class_indices = is_tensor and labels.shape.rank == 1 and labels.dtype.is_integer
         # Only labels stored as float32 may be floats: transform may have turned a class into a float.
         are_numbers = is_tensor and labels.dtype.is_floating and label.dtype == "float32"
-        are_shares = is_tensor and labels.shape.rank == 2
-        if not (are_classes or are_numbers or are_shares):
+        are_soft_labels = is_tensor and labels.shape.rank == 2
+        if not (are_class_indices or are_numbers or are_soft_labels):
             raise FeatureError(
                 "mix: labels are a tensor of classes, integers [batch], of shares, [batch, classes], or of floats. Let transform"
                 " return one of these."
             )
-        mixed = mix_labels(labels, count_label_values(label) if are_classes else None, shares)
-        return (element[0], mixed), extras
+        num_classes = count_label_values(label) if are_class_indices else None
+        return (element[0], mix_labels(labels, num_classes, own_shares)), extras
 
     return mix
 

@@ -45,7 +45,7 @@ class StepPlan:
 
     @property
     def has_labels(self) -> bool:
-        """Whether elements are (features, labels), unless the user parses records."""
+        """Whether fields or targets give labels, so that elements are (features, labels); `parse` may return labels anyway."""
         return self.fields.label is not None or self.sequences.has_targets
 
     @property
@@ -157,6 +157,7 @@ def _make_feed_step(fields: Fields, sequences: Sequences, *, is_bare: bool) -> S
 
     @without_autograph
     def feed(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[Element, Extras]:
+        """Fill the padding of sequences, and choose the columns that are features and labels."""
         inputs = sequences.fill_padding({field.name: columns[field.feature.name] for field in fields.inputs}, fields)
         if sequences.has_targets:
             return sequences.add_targets(inputs), extras

@@ -10,7 +10,7 @@ from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset_ops import cast_to_int32, without_autograph
 from tpudata.input.decode.user_parse import parse_rows
-from tpudata.input.elements import check_static, map_named, name_leaves
+from tpudata.input.elements import check_static_shapes, map_named, name_leaves
 from tpudata.input.graph.steps.step import Extras, Step
 from tpudata.input.options.options import check_arguments, name_parts, takes_seed
 from tpudata.tensor_types import Element, Tensors
@@ -32,8 +32,10 @@ def make_transform_step(function: Callable[..., Element]) -> Step:
     is_seeded = takes_seed(function)
 
     def transform(element: Element, extras: Extras) -> tuple[Element, Extras]:
+        """Call the user's function with features, labels if there are any, and the record's seed if it takes one."""
         arguments = element if isinstance(element, tuple) else (element,)
         seed = {"seed": extras["seed"]} if is_seeded else {}
+        # AutoGraph converts this function and the user's, which may branch on tensors, but not the checks.
         without_autograph(_check_call)("transform", function, arguments, seed)
         return without_autograph(_convert_result)("transform", function(*arguments, **seed)), extras
 
@@ -56,6 +58,7 @@ def make_batch_transform_step(
 
     @without_autograph
     def call_transform(element: Element, extras: Extras) -> tuple[Element, Extras]:
+        """Call the user's function with features, labels if there are any, and a seed if it takes one; check its result."""
         arguments = element if isinstance(element, tuple) else (element,)
         # The seed of the first row, which no other batch has.
         seed = {"seed": extras["seed"][0]} if is_seeded else {}
@@ -82,7 +85,7 @@ def check_result(name: str, element: Element, *, has_labels: bool) -> None:
         FeatureError: a shape is not static.
         UsageError: the function dropped the labels.
     """
-    check_static(element, f"the result of {name}")
+    check_static_shapes(element, f"the result of {name}")
     if has_labels and not (isinstance(element, tuple) and len(element) == 2):
         raise UsageError(f"{name} returned no (features, labels). End it with `return features, labels`.")
 
@@ -100,7 +103,14 @@ def _check_rows(element: Element, batch_size: int, name: str) -> None:
 def _check_call(
     name: str, function: Callable[..., Element], arguments: tuple[Tensors, ...], seed: dict[str, tf.Tensor]
 ) -> None:
-    """Check that a user's function takes the parts of an element, and the seed if there is one; UsageError if not."""
+    """Check that a user's function takes the parts of an element, and the seed if there is one; UsageError if not.
+
+    Args:
+        name: the option that the function was passed as.
+        function: the user's function.
+        arguments: the parts of an element, which are its positional arguments.
+        seed: {"seed": seed}, or {} if the function takes no seed.
+    """
     check_arguments(name, function, name_parts(arguments), tuple(seed))
 
 

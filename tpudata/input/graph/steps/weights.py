@@ -16,7 +16,7 @@ from tpudata.tensor_types import Element
 WEIGHTS = "weights"
 # Extra of a record: its weight.
 _RECORD_WEIGHT = "record_weight"
-# Least weight of a record in evaluation: the smallest float32 that no device takes for 0, which stands for padding.
+# Minimum weight of a record in evaluation: the smallest float32 that no device takes for 0, which stands for padding.
 _MIN_WEIGHT = 2.0**-126
 
 
@@ -25,6 +25,7 @@ def make_record_weight_step(field: Field) -> Step:
 
     @without_autograph
     def take_weights(columns: dict[str, tf.Tensor], extras: Extras) -> tuple[dict[str, tf.Tensor], Extras]:
+        """Return the columns unchanged, and the extras with the weights; fail at run time if one is not valid."""
         weight = tf.cast(columns[field.feature.name], tf.float32)
         message = (
             f"Feature {field.feature.name}: a record has a weight that is negative, infinite or not a number."
@@ -49,6 +50,7 @@ def make_weights_check_step(option: str, num_records: int, batch_size: int) -> S
 
     @without_autograph
     def check(element: Element, extras: Extras) -> tuple[Element, Extras]:
+        """Return the element and its extras unchanged if the element can take weights."""
         if option == "sample_weight":
             if not isinstance(element, tuple) or len(element) != 2:
                 raise UsageError(
@@ -73,11 +75,12 @@ def make_weights_step(option: str, field: Field | None, *, has_targets: bool) ->
     Args:
         option: the option `weights`: "feature" or "sample_weight".
         field: the weight of records; None if they have none.
-        has_targets: whether targets are next tokens, whose weights are among the features.
+        has_targets: whether the labels are next tokens, whose weights are among the features.
     """
 
     @without_autograph
     def add(element: Element, extras: Extras) -> tuple[Element, Extras]:
+        """Add the weights to the features, or after the labels for "sample_weight"."""
         weights = _compute_row_weights(extras, field)
         if weights is not None:
             element = multiply_token_weights(element, weights)
@@ -121,5 +124,5 @@ def _compute_row_weights(extras: Extras, field: Field | None) -> tf.Tensor | Non
         return padding_weights
     if padding_weights is None:
         return extras[_RECORD_WEIGHT]
-    # A record's weight of 0 is raised, since 0 stands for padding.
+    # A record's weight of 0 is raised to the minimum, since 0 stands for padding.
     return padding_weights * tf.maximum(extras[_RECORD_WEIGHT], _MIN_WEIGHT)

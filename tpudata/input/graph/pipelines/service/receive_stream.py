@@ -16,7 +16,7 @@ from tpudata.input.elements import join_element
 from tpudata.input.options.service import DataService
 from tpudata.tensor_types import Element, Specs, Tensors
 
-# Number of parts, and so the largest number of workers: a dataset that is sharded needs an element for each worker.
+# Number of parts, and so the maximum number of workers: a dataset that is sharded needs an element for each worker.
 NUM_PARTS = 1024
 _RESTARTED = (
     "tf.data service: a worker restarted or lost a batch. Make the dataset again with start_step, the number of"
@@ -160,6 +160,7 @@ def _slow_down(dataset: tf.data.Dataset, seconds: float) -> tf.data.Dataset:
     pause = tf.constant(max(1, int(seconds * 1e6)), tf.int64)
 
     def add_pause(source: tf.data.Dataset) -> tf.data.Dataset:
+        """Return a dataset with the pause before each element; tf.data has a raw operation for it, but no public function."""
         variant = tf.raw_ops.SleepDataset(
             input_dataset=tf.data.experimental.to_variant(source),
             sleep_microseconds=pause,

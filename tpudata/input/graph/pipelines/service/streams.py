@@ -30,11 +30,11 @@ def divide_rows(rows: Rows, max_streams: int) -> list[list[Rows]]:
 
     Args:
         rows: rows of the host.
-        max_streams: largest number of streams, one for each worker; there are fewer if it does not divide the batches evenly.
+        max_streams: maximum number of streams, one for each worker; there are fewer if it does not divide the batches evenly.
 
     Returns:
-        Groups of `Rows`, one for each stream. A group is one stream of whole batches, or the streams of the parts of one batch of
-        each step.
+        Groups of `Rows`; each `Rows` is one stream. A group is one stream of whole batches, or the streams of the parts of one
+        batch of each step.
     """
     num_batches = rows.count // rows.batch_size
     if max_streams < 2 * num_batches:
@@ -61,7 +61,7 @@ def divide_rows(rows: Rows, max_streams: int) -> list[list[Rows]]:
 
 
 def receive(service: DataService, streams: Sequence[tf.data.Dataset]) -> list[tf.data.Dataset]:
-    """Receive streams from the workers of a service, which must have registered."""
+    """Return a dataset for each stream, received from the worker that makes it; all workers must have registered."""
     return [receive_stream(service, stream, index, len(streams)) for index, stream in enumerate(streams)]
 
 

@@ -57,7 +57,7 @@ def wait_for_workers(service: DataService) -> None:
             _log.warning("%s; waiting, for %g s at most (DataService's timeout_seconds).", status, timeout_seconds)
         time.sleep(min(_TRY_SECONDS, timeout_seconds - waited_seconds))
     if has_logged:
-        # Also a warning, so that whoever saw the first warning sees that the wait is over.
+        # This is a warning, too, so that whoever saw the first one sees that the wait is over.
         _log.warning("tf.data service at %s: all workers have registered.", service.address)
 
 
