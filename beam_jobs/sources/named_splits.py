@@ -19,7 +19,7 @@ _SPLIT_NAMES = {
     "test": ("test", "testing"),
 }
 _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in names}
-# Number of names that decide whether names stand for splits; an input may have 100 million.
+# Maximum number of names that decide whether names stand for splits; an input may have 100 million.
 MAX_EXAMINED_NAMES = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 # A word, perhaps with a number, such as val2017.
@@ -42,10 +42,10 @@ def find_listed_split(name: str) -> str:
 def take_first_names(names: Iterable[_Name]) -> list[_Name]:
     """Return the first `MAX_EXAMINED_NAMES` + 1 names, or all if there are fewer.
 
-    The last one tells `NamedSplits.find` that there are more.
+    The last one tells `NamedSplits.infer` that there are more.
 
     Args:
-        names: names of an input's files or folders, or files with their names.
+        names: names of an input's files or folders, or (path, name) pairs.
     """
     return list(itertools.islice(names, MAX_EXAMINED_NAMES + 1))
 
@@ -146,20 +146,20 @@ class NamedSplits:
 
     Attributes:
         input_path: the input's path.
-        are_splits: whether names stand for splits.
+        names_are_splits: whether names stand for splits.
         splits: the splits among the first names.
         saw_all_names: whether the decision saw every name of the input.
         split_of: function that returns the split that a name stands for, or an empty string.
     """
 
     input_path: str
-    are_splits: bool
+    names_are_splits: bool
     splits: frozenset[str]
     saw_all_names: bool
     split_of: SplitOf = find_top_split
 
     @classmethod
-    def find(
+    def infer(
         cls,
         options: ConvertOptions,
         names: Iterable[str],
@@ -179,7 +179,7 @@ class NamedSplits:
 
         Raises:
             SourceError: names stand for splits by the rules of the class, and one of them has no split.
-            UsageError: the options assign splits, but the names stand for splits other than `train` alone.
+            UsageError: the options assign splits, but the names stand for splits other than only `train`.
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
@@ -190,8 +190,8 @@ class NamedSplits:
         others = [name for name, split in splits.items() if not split]
         # Two splits are no accident; nor is one if names cannot be accidental, unless it is `train`, the split of all other names.
         is_deliberate = len(split_names) > 1 or not (may_be_accidental or split_names == {"train"})
-        are_splits = bool(split_names) and (not others or is_deliberate)
-        if are_splits and others:
+        names_are_splits = bool(split_names) and (not others or is_deliberate)
+        if names_are_splits and others:
             first, *more = (name for name, split in splits.items() if split)
             examples = (
                 f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
@@ -200,17 +200,17 @@ class NamedSplits:
                 f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files"
                 " by a pattern."
             )
-        if are_splits and split_names != {"train"}:
+        if names_are_splits and split_names != {"train"}:
             reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(split_names))})")
         elif options.split:
             # --split divides an input whose names are all `train`.
-            are_splits = False
-        return cls(options.input, are_splits, split_names, len(splits) <= MAX_EXAMINED_NAMES, split_of)
+            names_are_splits = False
+        return cls(options.input, names_are_splits, split_names, len(splits) <= MAX_EXAMINED_NAMES, split_of)
 
     @property
     def named(self) -> frozenset[str]:
         """The splits that the names stand for; empty if they stand for none."""
-        return self.splits if self.are_splits else frozenset()
+        return self.splits if self.names_are_splits else frozenset()
 
     def find_member_split(self, archive_split: str, member_split: str, origin: str) -> str:
         """Return the split of a member of an archive, or an empty string.
@@ -240,19 +240,19 @@ class NamedSplits:
             SourceError: the name was not among the first names, and contradicts the decision that they led to.
         """
         # Every name was seen, so none can contradict the decision.
-        if not self.are_splits and self.saw_all_names:
+        if not self.names_are_splits and self.saw_all_names:
             return ""
         split = self.split_of(relative_path)
         if not self.saw_all_names:
-            if self.are_splits and not split:
+            if self.names_are_splits and not split:
                 raise SourceError(
                     f"{self.input_path} has {relative_path}, which does not look like a split, as the names before it do. Rename"
                     " it, or name the files by a pattern."
                 )
             # Names with these splits were seen when it was decided that names are no splits.
-            if not self.are_splits and split and split not in self.splits:
+            if not self.names_are_splits and split and split not in self.splits:
                 raise SourceError(
                     f"{self.input_path} has {relative_path}, which looks like a split, unlike the names before it. Rename it, or"
                     " name the files by a pattern."
                 )
-        return split if self.are_splits else ""
+        return split if self.names_are_splits else ""

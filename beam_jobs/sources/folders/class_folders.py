@@ -96,7 +96,7 @@ class ClassFolders(Source):
     takes_label_type: bool = True
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
+    def open(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
         """Find splits and classes of an input; list folders, not the files in them.
 
         Args:
@@ -129,11 +129,11 @@ class ClassFolders(Source):
                 raise _make_no_class_error(entry, classes, error) from None
         if classes.labels is not None:
             return cls(options, tops, classes.labels, classes)
-        largest = max(folders, key=lambda entry: int(entry.name))
+        largest_folder = max(folders, key=lambda entry: int(entry.name))
         numbers = {entry.name for entry in folders}
         # With --append, the dataset may have the classes whose numbers are missing here.
         if not options.append:
-            check_classes(int(largest.name), len(numbers), largest.path)
+            check_classes(int(largest_folder.name), len(numbers), largest_folder.path)
         return cls(options, tops, make_integer_labels(numbers), classes)
 
     @property
@@ -182,7 +182,7 @@ class ClassFolders(Source):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file and folder that is skipped because of its name.
+            ignored: list to which the path of each file and folder is appended that is skipped because of its name.
             reject: never called: the file was just listed, and its folder is a class.
         """
         del reject
@@ -225,7 +225,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
             subfolders.append(entry)
         else:
             first_file = first_file or entry
-        # An error either way; a folder among the first names improves its message.
+        # A file is an error in any case; a folder among the first names improves its message.
         if first_file is not None and (subfolders or index >= _MAX_NAMES):
             break
     if first_file is not None:

@@ -61,7 +61,7 @@ class _Array(NamedTuple):
     name: str
     shape: tuple[int, ...]
     form: str
-    # Not `header_bytes`: files in rejects/ are named by hashes of the repr, which includes names of fields.
+    # The name stays `header`: files in rejects/ are named by hashes of the repr, which includes names of fields.
     header: int
     is_stored: bool
     offset: int
@@ -72,7 +72,7 @@ class _Array(NamedTuple):
         """Yield a reader positioned at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
             reader = PieceReader(_read_pieces(file, path), path, self.offset)
-            # Skip the header: `header` is the number of bytes before the first number.
+            # Skip the bytes before the first number.
             reader.take(self.header)
             yield reader
 
@@ -193,8 +193,8 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
             " height, width, channels] in C order). Save its images as files."
         )
     # The form of numbers other than integers and bools is empty.
-    are_labels = labels.form != "" and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
-    if not are_labels or labels.shape[0] != images.shape[0] or 0 in labels.shape[1:]:
+    is_label_array = labels.form != "" and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
+    if not is_label_array or labels.shape[0] != images.shape[0] or 0 in labels.shape[1:]:
         raise SourceError(
             f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
             " expected whole numbers [N], [N, 1] or [N, classes]). Save its images as files."

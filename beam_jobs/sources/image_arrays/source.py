@@ -90,7 +90,7 @@ class ImageArrays(ClassifiedSource):
     named_splits: frozenset[str] = frozenset()
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> ImageArrays:
+    def open(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> ImageArrays:
         """Return the source of the files; read headers of .npz and .mat files, and CIFAR's names of classes.
 
         Args:

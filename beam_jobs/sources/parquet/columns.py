@@ -92,16 +92,16 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     extra = tuple(sorted(options.column_kinds.items()))
     for name, column_kind in extra:
         _check_extra(name, column_kind, types, repeated_names, path)
-    without_labels = ParquetColumns(
+    columns_without_labels = ParquetColumns(
         image, label=None, class_names=None, has_integer_labels=False, extra=extra, objects=objects
     )
     if options.unlabelled:
-        return without_labels
+        return columns_without_labels
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
     # A file with objects needs no labels of pictures.
     if label is None and objects is not None:
-        return without_labels
+        return columns_without_labels
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
     _reject_repeated(label, repeated_names, path)

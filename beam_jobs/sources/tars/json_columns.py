@@ -26,7 +26,7 @@ class JsonColumns(NamedTuple):
     kinds: tuple[tuple[str, ColumnKind], ...] = ()
 
     @classmethod
-    def find(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
+    def infer(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
         """Return the columns in the JSON of some samples: all keys except the label and keys with nested values.
 
         Args:

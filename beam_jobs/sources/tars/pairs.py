@@ -88,7 +88,7 @@ class Pairs:
             file: the opened tar.
             unit: the tar.
             members: files of the tar.
-            ignored: is extended with TAR/MEMBER for each member of a sample that its record does not store.
+            ignored: list to which TAR/MEMBER is appended for each member of a sample that its record does not store.
             reject: called with the error of a sample that cannot be a record.
             is_compressed: whether the tar is compressed; if so, images are read here.
         """
@@ -122,6 +122,7 @@ class Pairs:
             except BadRecordError as error:
                 reject(add_key(error, unit.make_key(key)))
                 continue
+            # None is in the set if there is no label field or no label map; no field has this name.
             used_fields: set[str | None] = {image_field, label_field}
             if self.has_captions:
                 used_fields.add(TEXT)
