@@ -276,7 +276,7 @@ def _make_foreign_conversion(
         datasets=(),
         splitter=splitter,
         class_names=reshard_options.labels,
-        skips_foreign=input_parts.skips_foreign,
+        skips_other_files=input_parts.skips_other_files,
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
     return _make_conversion(
