@@ -49,7 +49,7 @@ class ImageFolderForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
-        """Return the form of a CSV with the column file_name, or of JSONL with this key; None for another file."""
+        """Return the form of a CSV with the column file_name, or of JSONL with this key; None for any other file."""
         if _PICTURE in parse_table_columns(head):
             return cls(path, is_csv=True)
         # The first line, without the byte order mark of UTF-8.

@@ -47,7 +47,7 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> OpenImagesForm | None:
-        """Return the form of a CSV with the columns ImageID and LabelName; None for another file."""
+        """Return the form of a CSV with the columns ImageID and LabelName; None for any other file."""
         if not _is_open_images(head):
             return None
         return cls(
@@ -79,10 +79,10 @@ class OpenImagesForm(AnnotationForm):
             names.objects = tuple(names_by_label.values())
         else:
             names.pictures = tuple(names_by_label.values())
-        return group_parts(_read_parts(part, names_by_label, has_boxes=has_boxes))
+        return group_parts(_read_annotations(part, names_by_label, has_boxes=has_boxes))
 
 
-def _read_parts(path: str, names_by_label: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+def _read_annotations(path: str, names_by_label: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
     """Yield (picture, annotation) for each row, or (picture or unique key, error) for a bad row."""
     parse_row = _parse_box if has_boxes else _parse_class
     for row in read_table_rows(path):
@@ -145,8 +145,8 @@ def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
     With `has_boxes`, a file for boxes is preferred; without it, a file for whole pictures.
     """
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and _is_csv(entry)]
-    preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
-    return next((entry.path for entry in [*preferred, *files]), "")
+    preferred_files = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
+    return next((entry.path for entry in [*preferred_files, *files]), "")
 
 
 def _read_class_names(path: str) -> dict[str, str]:
