@@ -55,7 +55,7 @@ class Classes:
         path: path of the file with the names, or words for where they come from, for messages; empty if there are no names.
         has_integers: whether the input writes whole numbers, which are indices into `labels`, or labels themselves if that is None.
         rejects_numbers: whether numbers are rejected, because the first labels of the input are names.
-        comes_from_metadata: whether the names come from the metadata of the input.
+        comes_from_metadata: whether the names come from the input itself, such as its metadata; False for `--labels FILE`.
     """
 
     labels: Labels | None = None

@@ -100,30 +100,43 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
 def find_top_split(relative_path: str) -> str:
     """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`.
 
-    Like the functions below, return an empty string if there is none. Paths are those below the input's folder.
+    Args:
+        relative_path: path of the file, or of a folder, below the input's folder.
+
+    Returns:
+        train, validation, test or, if the name is not that of a split, an empty string.
     """
     return find_folder_split(relative_path.split("/")[0].split(".")[0].split("-")[0])
 
 
 def find_file_split(relative_path: str) -> str:
-    """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`."""
+    """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `test/0000.tar`, or ""."""
     *folders, file = relative_path.split("/")
     split = find_folder_split(file.partition(".")[0].partition("-")[0])
     return split or (find_folder_split(folders[-1]) if folders else "")
 
 
 def find_split_in_top_name(relative_path: str) -> str:
-    """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`."""
+    """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`.
+
+    The result is an empty string if there is no split or several.
+    """
     return _find_only_split(relative_path.split("/")[0])
 
 
 def find_split_in_file_name(relative_path: str) -> str:
-    """Return the one split among the words of a file's name: `imagenet-train-000000.tar`."""
+    """Return the one split among the words of a file's name: `imagenet-train-000000.tar`.
+
+    The result is an empty string if there is no split or several.
+    """
     return _find_only_split(relative_path.rpartition("/")[2])
 
 
 def find_split_in_path(relative_path: str) -> str:
-    """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
+    """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`.
+
+    The result is an empty string if no word is a split.
+    """
     words = (word for part in reversed(relative_path.split("/")) for word in _BETWEEN_WORDS.split(part))
     splits = (find_folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")

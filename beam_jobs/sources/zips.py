@@ -90,7 +90,7 @@ class Zips(ClassifiedSource):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:
-        """Look at the names of the archives and, for `--label-from`, of their members.
+        """Open the source, after a look at the names of the archives and, for `--label-from`, of their members.
 
         Raises:
             SourceError: there is no archive, only some of their names stand for splits, or the file of `--labels` is invalid.
@@ -240,9 +240,18 @@ def find_content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> i
 
 
 def _read_compressed(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
-    """Return the content of a compressed member; BadRecordError if it is damaged, or its compression is not supported.
+    """Return the content of a compressed member.
 
     zipfile would decompress all of it before comparing its size with the one that the archive lists.
+
+    Args:
+        file: the archive, opened.
+        offset: offset of the member's content in the archive.
+        member: the member.
+        origin: archive and member, for messages.
+
+    Raises:
+        BadRecordError: the content is damaged, or its compression is not supported.
     """
     pieces: list[bytes] = []
     missing_bytes = member.file_size

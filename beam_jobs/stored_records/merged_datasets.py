@@ -230,9 +230,9 @@ def _merge_labels(
             )
         merged_set = set(merged_names)
         merged_names += [name for name in names if name not in merged_set]
-    label_of_name = {name: label for label, name in enumerate(merged_names)}
+    labels_by_name = {name: label for label, name in enumerate(merged_names)}
     new_labels = {
-        str(index): tuple(label_of_name[name] for name in names) for index, names in enumerate(names_of_datasets)
+        str(index): tuple(labels_by_name[name] for name in names) for index, names in enumerate(names_of_datasets)
     }
     # The datasets whose classes do not keep their labels.
     changed_labels = {index: labels for index, labels in new_labels.items() if labels != tuple(range(len(labels)))}

@@ -55,7 +55,7 @@ class Splitter:
         return stored_split if self.shares is None else self.shares.assign_split(key_digest(key))
 
     def assign_splits(self, stored_split: str, keys: PackedKeys, digests: Digests) -> list[str]:
-        """Return the split of each record by its key, or a single split that all share.
+        """Return the split of each record by its key, or a list of one split that all records share.
 
         Args:
             stored_split: split that the records have in the input.

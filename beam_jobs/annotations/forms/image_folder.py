@@ -99,6 +99,7 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
             # The caller uses the place only of valid rows: the error names the line.
             yield Place(path), row
         else:
+            # Columns that are no values, such as captions, have no kind, and are text.
             yield row.place, {name: _parse_cell(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}
 
 

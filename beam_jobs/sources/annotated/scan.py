@@ -130,7 +130,7 @@ class AnnotationScan:
     def take_rows(self) -> KeyRows:
         """Return the digests of the keys of the pictures read since the last call; add the keys to `facts`.
 
-        A picture's index in the file takes the place of a line number.
+        A picture's index among the matched ones of the file takes the place of a line number.
         """
         lines = range(self._picture_count - len(self._keys), self._picture_count)
         rows = make_key_rows(self._keys, lines, self._file_index)

@@ -71,7 +71,7 @@ class AnnotatedImages(ScannedSource):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions) -> AnnotatedImages:
-        """Find the form of the annotations.
+        """Open the source, after detecting the form of the annotations.
 
         Args:
             options: options of the conversion.

@@ -97,7 +97,7 @@ class ClassFolders(Source):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
-        """Find splits and classes of an input; list folders, not the files in them.
+        """Open the source, after listing the folders of splits and classes, but not the files in them.
 
         Args:
             options: options of the conversion.

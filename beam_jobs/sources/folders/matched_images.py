@@ -85,9 +85,9 @@ class MatchedImages(ClassifiedSource):
     def open(
         cls, options: ConvertOptions, source_options: SourceOptions, fixed_folder: str, pattern: tuple[str, ...]
     ) -> MatchedImages:
-        """Return the source of a pattern.
+        """Open the source of a pattern.
 
-        It looks at the first files for `--label-from`, and to reject `--split` if their folders are splits already.
+        This looks at the first files for `--label-from`, and to reject `--split` if their folders are splits already.
 
         Args:
             options: options of the conversion.

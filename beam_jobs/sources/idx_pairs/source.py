@@ -111,7 +111,7 @@ class IdxPairs(ClassifiedSource):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> IdxPairs:
-        """Pair up the files and read their headers.
+        """Open the source, after pairing up the files and reading their headers.
 
         Args:
             options: options of the conversion.

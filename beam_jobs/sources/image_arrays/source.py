@@ -91,7 +91,7 @@ class ImageArrays(ClassifiedSource):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> ImageArrays:
-        """Return the source of the files; read headers of .npz and .mat files, and CIFAR's names of classes.
+        """Open the source, after reading headers of .npz and .mat files, and CIFAR's names of classes.
 
         Args:
             options: options of the conversion.

@@ -96,7 +96,7 @@ def list_references(
     method_name = f"{_format_source_name(source)}.references"
 
     def check_and_reject(error: Any) -> None:
-        # The source gets this function as `reject`, so that it can reject only with a BadRecordError.
+        """Call `reject`; UsageError for anything but a BadRecordError. The source gets this function as its `reject`."""
         if not isinstance(error, BadRecordError):
             raise UsageError(
                 f"{method_name}: not an error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"

@@ -97,7 +97,7 @@ class Lists(ScannedSource):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Lists:
-        """Look at the columns of the first list.
+        """Open the source, after a look at the columns of the first list.
 
         Args:
             options: options of the conversion.
@@ -208,7 +208,8 @@ class Lists(ScannedSource):
             # The dataset to append to may have other labels.
             checks_classes = not self.options.append
         else:
-            # Labels are not checked here: the listing rejects labels that the file does not have.
+            # If all labels are whole numbers, they are indices of the file's lines. They are not checked here: the listing rejects
+            # labels that the file does not have.
             has_integers = all(map(is_integer_label, facts.class_places))
             checks_classes = False
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())

@@ -142,7 +142,15 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
 def _check_extra(
     name: str, column_kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
 ) -> None:
-    """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
+    """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind.
+
+    Args:
+        name: name of the column.
+        column_kind: its declared kind.
+        types: Arrow's type of each column, by name.
+        repeated_names: names that several columns have.
+        path: path of the file, for messages.
+    """
     if name not in types:
         raise SourceError(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."

@@ -106,7 +106,7 @@ class ParquetImages(Source):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
-        """Read the footer of the first file, and look at the first names.
+        """Open the source, after reading the footer of the first file and looking at the first names.
 
         Args:
             options: options of the conversion.

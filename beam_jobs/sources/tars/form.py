@@ -143,7 +143,13 @@ def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
 def _find_columns(
     unit: TarUnit, first_sample: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]
 ) -> JsonColumns:
-    """Return the columns in the JSON of the first samples; a compressed tar is not unpacked again, so only its first one counts."""
+    """Return the columns in the JSON of the first samples; of a compressed tar only the first counts, to unpack no more of it.
+
+    Args:
+        unit: the tar.
+        first_sample: the members of its first sample, by field.
+        declared: declared kinds of columns, by name.
+    """
     # If the first sample has no JSON, there are no columns, and `infer` rejects all declared ones.
     if JSON not in first_sample or read_compression(unit.path):
         return JsonColumns.infer([first_sample[JSON]] if JSON in first_sample else [], declared, unit.path)

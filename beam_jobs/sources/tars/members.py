@@ -184,9 +184,18 @@ def _check_global_header(pax: dict[str, str], path: str, offset: int) -> None:
 
 
 def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_truncated: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_truncated` at the end of its message.
+    """Return bytes of a tar.
 
-    `end` is the offset at which the tar ends, or None if it is unknown before it is read.
+    Args:
+        file: file of the tar.
+        path: path of the tar, for the message.
+        offset: offset of the first byte.
+        size: number of bytes.
+        end: byte at which the tar ends; None if that is unknown before it is read.
+        where_truncated: words at the end of the message: where the tar ends if it has too few bytes.
+
+    Raises:
+        CorruptionError: the tar ends before these bytes do.
     """
     if end is not None and offset + size > end:
         raise CorruptionError(path, offset, f"the tar is cut {where_truncated}")
@@ -200,7 +209,11 @@ def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, wh
 def _check_only_zeros(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
     """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence.
 
-    `offset` is the byte after the end mark, `end` the byte at which the tar ends, or None if that is unknown.
+    Args:
+        file: file of the tar.
+        path: path of the tar, for the message.
+        offset: offset of the byte after the end mark.
+        end: byte at which the tar ends; None if that is unknown before it is read.
     """
     file.seek(offset)
     while data := file.read(_CHUNK_BYTES if end is None else max(0, min(_CHUNK_BYTES, end - offset))):

@@ -151,7 +151,14 @@ class Pairs:
 def _locate_label_map(
     fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, is_compressed: bool
 ) -> RangedMap:
-    """Return the file range of a sample's label map; BadRecordError if it has none, or the tar is compressed."""
+    """Return the file range of a sample's label map; BadRecordError if it has none, or the tar is compressed.
+
+    Args:
+        fields: the members of the sample, by field.
+        unit: the tar.
+        origin: tar and key of the sample, for the message.
+        is_compressed: whether the tar is compressed.
+    """
     name = find_label_map_field(fields)
     if name is None:
         raise BadRecordError(origin, "no label map, and the first sample has one")

@@ -98,7 +98,7 @@ class Tars(ClassifiedSource):
 
     @classmethod
     def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Tars:
-        """Look at the first members of the first tar.
+        """Open the source, after a look at the first members of the first tar or, for `--label-from`, at the first members' paths.
 
         Args:
             options: options of the conversion.
@@ -250,7 +250,14 @@ class Tars(ClassifiedSource):
     def _list_records(
         self, file: BinaryIO, unit: TarUnit, members: Iterable[Member], *, is_compressed: bool
     ) -> Iterator[TarRecord]:
-        """Yield the records of a tar of images, with the classes and splits of their folders or of the tar."""
+        """Yield the records of a tar of images, with the classes and splits of their folders or of the tar.
+
+        Args:
+            file: the opened tar.
+            unit: the tar.
+            members: files of the tar.
+            is_compressed: whether the tar is compressed; if so, images are read here.
+        """
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""

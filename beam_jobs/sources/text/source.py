@@ -84,7 +84,7 @@ class TextSource(PackSource):
 
     @classmethod
     def open(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
-        """Look at the names in the input's folder and, for labels in rows, at the first document.
+        """Open the source, after a look at the names in the input's folder and, for labels in rows, at the first document.
 
         Args:
             options: options of the conversion.

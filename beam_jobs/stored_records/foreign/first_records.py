@@ -106,7 +106,7 @@ def _read_examples(path: str, compression: str, errors: list[CorruptionError]) -
         SourceError: the first record is not a `tf.train.Example`.
     """
     try:
-        # Only of an uncompressed file can records after damage be read.
+        # Records after damage can be read only from an uncompressed file.
         records = read_records(path, compression) if compression else _read_intact_records(path, errors)
         for index, (offset, data) in enumerate(itertools.islice(records, _MAX_RECORDS)):
             try:

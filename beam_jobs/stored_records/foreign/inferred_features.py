@@ -279,6 +279,7 @@ def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) 
 
 
 def _describe(kind: str) -> str:
+    """Return words for the values of a kind, for messages."""
     return {
         IMAGE: "an image",
         LABEL_MAP: "a label map",

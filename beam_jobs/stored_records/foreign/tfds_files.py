@@ -110,7 +110,13 @@ def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
 
 
 def _list_leaves(name: str, feature: Any, *, is_in_list: bool) -> Iterator[tuple[str, Any]]:
-    """Yield (name in the records, feature) of each feature that records have, with the key `is_in_list` added to the feature."""
+    """Yield (name in the records, feature) of each feature that records have, with the key `is_in_list` added to the feature.
+
+    Args:
+        name: name of `feature` in the records; empty for the dictionary of all features.
+        feature: the Feature proto in JSON.
+        is_in_list: whether the feature lies in a sequence.
+    """
     if "featuresDict" in feature:
         for key, inner in feature["featuresDict"]["features"].items():
             yield from _list_leaves(f"{name}/{key}" if name else key, inner, is_in_list=is_in_list)
