@@ -110,7 +110,10 @@ def find_top_split(relative_path: str) -> str:
 
 
 def find_file_split(relative_path: str) -> str:
-    """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `test/0000.tar`, or ""."""
+    """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`.
+
+    The result is an empty string if neither is named after a split.
+    """
     *folders, file = relative_path.split("/")
     split = find_folder_split(file.partition(".")[0].partition("-")[0])
     return split or (find_folder_split(folders[-1]) if folders else "")
@@ -192,7 +195,7 @@ class NamedSplits:
 
         Raises:
             SourceError: names stand for splits by the rules of the class, and one of them has no split.
-            UsageError: the options assign splits, but the names stand for splits other than only `train`.
+            UsageError: the options assign splits, but the names stand for splits, and not only for `train`.
         """
         splits = {name: split_of(name) for name in names}
         inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}

@@ -113,7 +113,7 @@ class Source(abc.ABC):
 
         Args:
             part: one of `parts()`.
-            ignored: list to which the path of each file or folder is appended that this method skips because of its name.
+            ignored: list to which this method appends the path of each file or folder that it skips because of its name.
         """
 
     @abc.abstractmethod
@@ -122,8 +122,8 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: list to which the path of each file or member is appended that is skipped without an error, mostly because of
-                its name.
+            ignored: list to which this method appends the path of each file or member that it skips without an error, mostly
+                because of its name.
             reject: called with the error of a record that gets no reference (a listed file that is missing, an unknown label, an
                 image without its label). It may raise; if it returns, the listing continues without the record.
         """

@@ -95,7 +95,7 @@ class MergedDatasets:
         }
 
     def sum_counts(self, selected_splits: Sequence[str] | None) -> dict[str, int]:
-        """Return the counts for the manifest of the merged datasets, except record counts.
+        """Return the counts for the manifest of the merged datasets, besides the record count of each split.
 
         These are the sums of the counts that all datasets have, and, if above 0, the count of records in quarantine and the count
         of inputs that the earlier conversions rejected.

@@ -109,7 +109,7 @@ class StoredRecordSource(PackSource):
 
         Args:
             unit: file whose records are listed.
-            ignored: list to which the path of a file without TFRecords that is skipped is appended.
+            ignored: list to which this method appends the path of a file without TFRecords that it skips.
             reject: called with the error of a damaged file or record. If it returns, the records that can be found are listed.
         """
         if unit.shard is not None:

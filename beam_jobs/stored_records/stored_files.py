@@ -133,14 +133,8 @@ def _list_foreign(path: str) -> list[StoredFile]:
     """Return the foreign files of an input, sorted by the bytes of their names; raise what `list_stored_files` raises."""
     input_entry = storage_for(path).stat(path)
     if input_entry is not None and not input_entry.is_folder:
-        return [
-            StoredFile(
-                input_entry.path,
-                input_entry.size,
-                input_entry.name,
-                find_split_in_path(input_entry.name) or DEFAULT_SPLIT,
-            )
-        ]
+        split = find_split_in_path(input_entry.name) or DEFAULT_SPLIT
+        return [StoredFile(input_entry.path, input_entry.size, input_entry.name, split)]
     if input_entry is not None:
         entries = list(_list_below(path, ""))
     elif is_pattern(path):

@@ -205,8 +205,8 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: list to which the path of each picture is appended that is skipped: a picture that the lists of splits lack
-                or, with `--unannotated=skip`, a picture without annotation.
+            ignored: list to which this method appends the path of each picture that it skips: a picture that the lists of splits
+                lack or, with `--unannotated=skip`, a picture without annotation.
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
 

@@ -182,7 +182,7 @@ class ClassFolders(Source):
 
         Args:
             unit: one of `units`.
-            ignored: list to which the path of each file and folder is appended that is skipped because of its name.
+            ignored: list to which this method appends the path of each file and folder that it skips because of its name.
             reject: never called: the file was just listed, and its folder is a class.
         """
         del reject

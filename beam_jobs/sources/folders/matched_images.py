@@ -178,7 +178,7 @@ class MatchedImages(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: list to which the path of each file is appended that is skipped because of its name.
+            ignored: list to which this method appends the path of each file that it skips because of its name.
             reject: called with the error of a file whose folder is not a known class, or whose path `--label-from` rejects.
 
         Raises:

@@ -49,7 +49,7 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 
 def check_attributes(source: Source) -> None:
-    """Raise UsageError if `features`, `labels` or a boolean attribute of a source lacks the type that `Source` declares."""
+    """Raise UsageError if `features`, `labels` or a boolean attribute of a source is not of the type that `Source` declares."""
     # Descriptions of the expected types, by the name of each attribute that is not of its type.
     expected_types: dict[str, str] = {}
     features: Any = source.features

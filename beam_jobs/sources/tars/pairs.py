@@ -88,7 +88,7 @@ class Pairs:
             file: the opened tar.
             unit: the tar.
             members: files of the tar.
-            ignored: list to which TAR/MEMBER is appended for each member of a sample that its record does not store.
+            ignored: list to which this method appends TAR/MEMBER for each member of a sample that its record does not store.
             reject: called with the error of a sample that cannot be a record.
             is_compressed: whether the tar is compressed; if so, images are read here.
         """

@@ -196,8 +196,8 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: list to which TAR/MEMBER is appended for each member that is skipped because of its name, or not stored with
-                its sample.
+            ignored: list to which this method appends TAR/MEMBER for each member that it skips because of its name, or that is not
+                stored with its sample.
             reject: called with the error of a member that gets no reference.
 
         Raises:

@@ -59,7 +59,7 @@ def list_tar_files(
         file: the opened tar.
         unit: the tar.
         size: size of the file in bytes; None if it is compressed.
-        ignored: list to which TAR/MEMBER is appended for each member that is ignored because of its name.
+        ignored: list to which this function appends TAR/MEMBER for each member that it ignores because of its name.
         reject: called with the error of a member that cannot be a record.
         max_bytes: size of the largest member that may be a record.
     """

@@ -94,7 +94,7 @@ def list_files(part: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
 
     Args:
         part: one of `divide_input`.
-        ignored: list to which the path of each file and folder is appended that is skipped because of its name.
+        ignored: list to which this function appends the path of each file and folder that it skips because of its name.
     """
     for entry, relative_path in _list_entries(part):
         if is_ignored_path(relative_path):

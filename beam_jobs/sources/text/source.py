@@ -144,7 +144,7 @@ class TextSource(PackSource):
 
         Args:
             part: one of `parts()`.
-            ignored: list to which the path of each file and folder is appended that is skipped because of its name.
+            ignored: list to which this method appends the path of each file and folder that it skips because of its name.
 
         Raises:
             SourceError: the name of a file is ambiguous about splits.
