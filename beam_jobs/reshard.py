@@ -308,7 +308,7 @@ def _make_conversion(
         input_noun="record",
         has_unique_keys=True,
         stores_keys=False,
-        why_ignored=source.why_ignored,
+        why_ignored=source.describe_ignored_files,
         remarks=functools.partial(_describe_missing_keys, source.splitter.lists),
     )
 

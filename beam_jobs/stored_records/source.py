@@ -78,7 +78,7 @@ class StoredRecordSource(PackSource):
         """The classes of the output; empty without classes."""
         return Labels(self.class_names or ())
 
-    def why_ignored(self) -> str:
+    def describe_ignored_files(self) -> str:
         """Return the words that follow the number of ignored files in a line: why they were ignored, and the first names."""
         candidates = (file for file in self.parts() if not file.size or not has_record_name(file.name))
         ignored_names = (
