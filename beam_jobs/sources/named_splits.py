@@ -58,9 +58,9 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     Raises:
         SourceError: two folders stand for one split, or several names are splits and others are not.
     """
-    splits = {name: find_folder_split(name) for name in names}
-    split_names = [name for name in names if splits[name]]
-    others = [name for name in names if not splits[name]]
+    splits_by_name = {name: find_folder_split(name) for name in names}
+    split_names = [name for name in names if splits_by_name[name]]
+    others = [name for name in names if not splits_by_name[name]]
     if len(split_names) < 2 and others:
         return {}
     if others:
@@ -68,11 +68,11 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
             f"{origin} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
             " splits, or classes alone into the input."
         )
-    if len({splits[name] for name in names}) < len(names):
+    if len({splits_by_name[name] for name in names}) < len(names):
         raise SourceError(
             f"{origin} has two folders for one split among {', '.join(split_names)}. Merge them, or rename one."
         )
-    return splits
+    return splits_by_name
 
 
 def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
@@ -197,18 +197,20 @@ class NamedSplits:
             SourceError: names stand for splits by the rules of the class, and one of them has no split.
             UsageError: the options assign splits, but the names stand for splits, and not only for `train`.
         """
-        splits = {name: split_of(name) for name in names}
-        inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
+        splits_by_name = {name: split_of(name) for name in names}
+        inner_splits = {}
+        if not any(splits_by_name.values()):
+            inner_splits = {name: split_inside(name) for name in splits_by_name}
         # Splits inside names count only if every name has one and at least two differ: a single word may be a split by chance.
         if len({*inner_splits.values()}) > 1 and all(inner_splits.values()):
-            splits, split_of = inner_splits, split_inside
-        split_names = frozenset(split for split in splits.values() if split)
-        others = [name for name, split in splits.items() if not split]
+            splits_by_name, split_of = inner_splits, split_inside
+        splits = frozenset(split for split in splits_by_name.values() if split)
+        others = [name for name, split in splits_by_name.items() if not split]
         # Two splits are no accident; nor is one if names cannot be accidental, unless it is `train`, the split of all other names.
-        is_deliberate = len(split_names) > 1 or not (may_be_accidental or split_names == {"train"})
-        names_are_splits = bool(split_names) and (not others or is_deliberate)
+        is_deliberate = len(splits) > 1 or not (may_be_accidental or splits == {"train"})
+        names_are_splits = bool(splits) and (not others or is_deliberate)
         if names_are_splits and others:
-            first, *more = (name for name, split in splits.items() if split)
+            first, *more = (name for name, split in splits_by_name.items() if split)
             examples = (
                 f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
             )
@@ -216,12 +218,13 @@ class NamedSplits:
                 f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files"
                 " by a pattern."
             )
-        if names_are_splits and split_names != {"train"}:
-            reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(split_names))})")
+        if names_are_splits and splits != {"train"}:
+            reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(splits))})")
         elif options.split:
             # --split divides an input whose names are all `train`.
             names_are_splits = False
-        return cls(options.input, names_are_splits, split_names, len(splits) <= MAX_EXAMINED_NAMES, split_of)
+        saw_all_names = len(splits_by_name) <= MAX_EXAMINED_NAMES
+        return cls(options.input, names_are_splits, splits, saw_all_names, split_of)
 
     @property
     def named(self) -> frozenset[str]:

@@ -111,15 +111,15 @@ class ClassFolders(Source):
         """
         subfolders = _list_subfolders(options.input)
         names = [entry.name for entry in subfolders]
-        splits = find_splits(names, options.input)
-        if splits:
+        splits_by_name = find_splits(names, options.input)
+        if splits_by_name:
             reject_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
-            tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in subfolders)
+            tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits_by_name[entry.name]) for entry in subfolders)
         else:
             tops = (SplitFolder(options.input, "", ""),)
         classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
         # Without split folders, the subfolders of the input are the class folders.
-        folders = subfolders if not splits else [entry for top in tops for entry in _list_subfolders(top.path)]
+        folders = subfolders if not splits_by_name else [entry for top in tops for entry in _list_subfolders(top.path)]
         if classes.labels is None and not classes.has_integers:
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:

@@ -148,15 +148,17 @@ def open_npz_file(path: str) -> list[NpzSet]:
     """
     file_name = path.rpartition("/")[2]
     arrays = _list_arrays(path)
-    images, labels = _group_arrays(arrays, _IMAGES, path), _group_arrays(arrays, _LABELS, path)
-    if not images or images.keys() != labels.keys():
+    # By the words in their names besides the one for the kind.
+    images_by_words = _group_arrays(arrays, _IMAGES, path)
+    labels_by_words = _group_arrays(arrays, _LABELS, path)
+    if not images_by_words or images_by_words.keys() != labels_by_words.keys():
         raise SourceError(
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
             " x_train and y_train, or train_images and train_labels). Rename the arrays, or save the images as files."
         )
     sets = []
-    for other_words, image_array in sorted(images.items()):
-        label_array = labels[other_words]
+    for other_words, image_array in sorted(images_by_words.items()):
+        label_array = labels_by_words[other_words]
         _check_pair(path, image_array, label_array)
         split = next(filter(None, map(find_folder_split, other_words.split("_"))), "")
         sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))

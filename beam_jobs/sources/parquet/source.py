@@ -151,14 +151,14 @@ class ParquetImages(Source):
         objects = self.columns.objects
         if objects is None:
             return None
-        has_contents = {
+        presence_by_kind = {
             OBJECT_CONTENTS: True,
             OBJECT_CLASSES: objects.has_classes,
             AREAS: objects.has_areas,
             CROWDS: objects.has_crowds,
         }
         return AnnotationSchema(
-            tuple(sorted(kind for kind, is_present in has_contents.items() if is_present)),
+            tuple(sorted(kind for kind, is_present in presence_by_kind.items() if is_present)),
             object_labels=self._object_labels_of_file or Labels(objects.class_names or ()),
             class_labels=self._picture_labels_of_file or Labels(self.columns.class_names or ()),
             label_offset=self.options.label_offset,
