@@ -276,7 +276,7 @@ def _make_foreign_conversion(
         datasets=(),
         splitter=splitter,
         class_names=reshard_options.labels,
-        skips_foreign=input_parts.skips_foreign,
+        skips_other_files=input_parts.skips_other_files,
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
     return _make_conversion(
@@ -308,7 +308,7 @@ def _make_conversion(
         input_noun="record",
         has_unique_keys=True,
         stores_keys=False,
-        why_ignored=source.why_ignored,
+        why_ignored=source.describe_ignored_files,
         remarks=functools.partial(_describe_missing_keys, source.splitter.lists),
     )
 

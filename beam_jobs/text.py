@@ -164,9 +164,9 @@ def make_text_conversion(
         )
     source_options = source_options or TextSourceOptions()
     source = (
-        TextSource.find(options, text)
+        TextSource.open(options, text)
         if source_options.source is None
-        else SourceDocuments.find(options, text, source_options)
+        else SourceDocuments.open(options, text, source_options)
     )
     # `source.text` and not `text`: the source of an installed package has set whether documents have classes.
     text = _reuse_vocabulary(options, source.text)

@@ -150,7 +150,7 @@ def make_box(x: float, y: float, width: float, height: float) -> Box:
 
 
 def pack_keypoints(numbers: Iterable[float]) -> bytes:
-    """Return x, y and visibility of each keypoint, packed as in `ObjectAnnotation.keypoints`; ValueError if not triples."""
+    """Return x, y and visibility of keypoints, packed as in `ObjectAnnotation.keypoints`; ValueError if they are not triples."""
     packed = array.array("d", numbers)
     if len(packed) % _NUMBERS_PER_KEYPOINT:
         raise ValueError(f"keypoints are not triples of x, y and visibility: {len(packed)} numbers")

@@ -20,7 +20,7 @@ MASKS, POLYGONS = "masks", "polygons"
 MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
 TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
-# Most digits of a whole number that is a label, so that it fits int64; longer ones are names.
+# Maximum number of digits of a whole number that is a label, so that it fits int64; longer ones are names.
 _MAX_DIGITS = 18
 # Kinds of features; _OTHER stands for values that no feature can hold.
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
@@ -120,7 +120,7 @@ class Contents:
 
     @property
     def value_features(self) -> tuple[Feature, ...]:
-        """Features of the extra values, sorted by name, without values whose kind is empty, which records cannot hold."""
+        """Features of the extra values, sorted by name, without values of kind `_OTHER`, which records cannot hold."""
         features = []
         for name, (kind, is_list) in sorted(self.values.items()):
             if kind != _OTHER:
@@ -134,7 +134,7 @@ class Contents:
         return tuple(sorted(name for name, (kind, _) in self.values.items() if kind == _OTHER))
 
     def _add_object(self, annotated_object: ObjectAnnotation, annotation: ImageAnnotation) -> None:
-        """Add the attributes and the class of an object; SourceError if earlier objects have another number of keypoints."""
+        """Add the attributes and the class of an object; SourceError if earlier objects have a different number of keypoints."""
         self.kinds.add(OBJECTS)
         if annotated_object.class_name:
             self.kinds.add(OBJECT_CLASSES)
@@ -180,8 +180,11 @@ def _order_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(unordered))
 
 
-def _describe_keypoint_counts(first: int, second: int) -> str:
-    return f"objects have different numbers of keypoints ({first} and {second}). Keep the annotations of one kind of object."
+def _describe_keypoint_counts(first_count: int, second_count: int) -> str:
+    return (
+        f"objects have different numbers of keypoints ({first_count} and {second_count}). Keep the annotations of one kind of"
+        " object."
+    )
 
 
 def _find_value_type(value: Any) -> ValueType:

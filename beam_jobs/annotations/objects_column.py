@@ -38,7 +38,9 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
     boxes = columns.get("bbox")
     if not isinstance(boxes, list) or not all(isinstance(box, list) and len(box) == 4 for box in boxes):
         raise ValueError(f"'bbox' of objects is not a list of [x, y, width, height]: {abbreviate_json(boxes)}")
-    classes, areas, crowds = (_read_column(columns, keys, len(boxes)) for keys in (CATEGORIES, ("area",), CROWDS))
+    classes, areas, crowds = (
+        _read_column(columns, column_keys, len(boxes)) for column_keys in (CATEGORIES, ("area",), CROWDS)
+    )
     objects = []
     for index, box in enumerate(boxes):
         x, y, width, height = (convert_json_number(number, "bbox") for number in box)
@@ -64,10 +66,12 @@ def find_class_name(value: Any, names: Sequence[str] | None = None) -> str:
     return names[value]
 
 
-def _read_column(columns: Mapping[str, Any], keys: Sequence[str], count: int) -> list[Any] | None:
-    """Return the column of the first key that has one, None if no key has; ValueError if it is not a list of `count` entries."""
+def _read_column(columns: Mapping[str, Any], keys: Sequence[str], box_count: int) -> list[Any] | None:
+    """Return the column of the first key that has one, None without any; ValueError if it is not a list of `box_count` entries."""
     key = next((key for key in keys if columns.get(key) is not None), None)
     column = None if key is None else columns[key]
-    if column is not None and (not isinstance(column, list) or len(column) != count):
-        raise ValueError(f"{key!r} of objects is not a list of {count}, one for each box: {abbreviate_json(column)}")
+    if column is not None and (not isinstance(column, list) or len(column) != box_count):
+        raise ValueError(
+            f"{key!r} of objects is not a list of {box_count}, one for each box: {abbreviate_json(column)}"
+        )
     return column

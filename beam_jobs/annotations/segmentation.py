@@ -22,7 +22,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Segments: TypeAlias = npt.NDArray[np.uint32]
 # Pixels by which a point may lie outside of its picture: rounding may have moved it.
 MAX_OUTSIDE = 1.0
-# x and y of 3 points.
+# x and y of the 3 points that a polygon has at least.
 _MIN_NUMBERS = 6
 # A run length of 32 bits has 7 digits of 5 bits.
 _MAX_DIGITS = 7
@@ -42,7 +42,7 @@ class Segmentation(Protocol):
             segments: ids of the segments of the picture, if it has a PNG of them.
 
         Raises:
-            ValueError: the segmentation does not fit the picture, or is damaged; the message completes `rejected: `.
+            ValueError: the segmentation does not fit the picture, or is damaged; the message follows `rejected: `.
             MissingExtraError: drawing polygons needs an extra that is not installed.
         """
 
@@ -73,14 +73,14 @@ class Polygons(NamedTuple):
         polygons = []
         for packed_points in self.points:
             points = np.frombuffer(packed_points, np.float64).reshape(-1, 2) * (sides if self.is_normalised else 1.0)
-            # Also rejects NaN. An edge to a point far outside would take memory for each of its pixels.
+            # These comparisons also reject NaN. An edge to a point far outside would take memory for each of its pixels.
             if not ((points >= -MAX_OUTSIDE) & (points <= sides + MAX_OUTSIDE)).all():
                 raise ValueError(
                     f"a polygon with a point outside of its picture: x {points[:, 0].min():g} to {points[:, 0].max():g}, y"
                     f" {points[:, 1].min():g} to {points[:, 1].max():g}; the picture has {width} x {height} pixels"
                 )
             polygons.append(points.ravel().tolist())
-        # Not decoded by pycocotools: 2.0.11 warns of NumPy 2 when it returns arrays.
+        # The counts are not decoded by pycocotools: 2.0.11 warns of NumPy 2 when it returns arrays.
         counts: bytes = coco.merge(coco.frPyObjects(polygons, height, width))["counts"]
         return RunLengths(height, width, counts).draw_mask(height, width)
 

@@ -85,7 +85,7 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
     for path, split_of_list in files:
         for place, text in read_text_lines(path):
             name, *other_cells = _SEPARATOR.split(text)
-            # Skips comments, and the row of the columns' names, which only lists with a column of splits have.
+            # This skips comments, and the row of the columns' names, which only lists with a column of splits have.
             if name.startswith("#") or (not split_of_list and name == _HEADER):
                 continue
             number = other_cells[0] if other_cells else ""

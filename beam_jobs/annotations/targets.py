@@ -25,7 +25,7 @@ class TargetsForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> TargetsForm | None:
-        """Return the form of a folder in which `find_first_file` finds an image; None for another folder."""
+        """Return the form of a folder in which `find_first_file` finds an image; None for any other folder."""
         del entries
         return cls(path) if find_first_file(path, PICTURE_EXTENSIONS) else None
 

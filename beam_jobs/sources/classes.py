@@ -55,7 +55,7 @@ class Classes:
         path: path of the file with the names, or words for where they come from, for messages; empty if there are no names.
         has_integers: whether the input writes whole numbers, which are indices into `labels`, or labels themselves if that is None.
         rejects_numbers: whether numbers are rejected, because the first labels of the input are names.
-        comes_from_metadata: whether the names come from the metadata of the input.
+        comes_from_metadata: whether the names come from the input itself, such as its metadata; False for `--labels FILE`.
     """
 
     labels: Labels | None = None
@@ -193,7 +193,7 @@ def read_labels(path: str) -> Labels:
 
 
 def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
-    """Return the labels in a row's value, and whether such values may hold several; blanks around each label are removed.
+    """Return the labels in a row's value, and whether the row may have several; blanks around each label are removed.
 
     Args:
         value: the value, as written.
@@ -211,6 +211,11 @@ def parse_row_labels(value: Any, separator: str | None, origin: str, name: str) 
 
 def parse_json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ...], bool]:
     """Return the labels in a JSON value, and whether the value is a list.
+
+    Args:
+        value: the value.
+        origin: file and line, or member of a tar, for the message.
+        name: name of the column, field or key, for the message.
 
     Raises:
         BadRecordError: the value is not a nonempty string, a whole number, or a list of these.

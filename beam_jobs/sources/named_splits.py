@@ -19,7 +19,7 @@ _SPLIT_NAMES = {
     "test": ("test", "testing"),
 }
 _SPLITS = {name: split for split, names in _SPLIT_NAMES.items() for name in names}
-# Number of names that decide whether names stand for splits; an input may have 100 million.
+# Maximum number of names that decide whether names stand for splits; an input may have 100 million.
 MAX_EXAMINED_NAMES = 10_000
 _BETWEEN_WORDS = re.compile(r"[-_.]")
 # A word, perhaps with a number, such as val2017.
@@ -42,10 +42,10 @@ def find_listed_split(name: str) -> str:
 def take_first_names(names: Iterable[_Name]) -> list[_Name]:
     """Return the first `MAX_EXAMINED_NAMES` + 1 names, or all if there are fewer.
 
-    The last one tells `NamedSplits.find` that there are more.
+    The last one tells `NamedSplits.infer` that there are more.
 
     Args:
-        names: names of an input's files or folders, or files with their names.
+        names: names of an input's files or folders, or (path, name) pairs.
     """
     return list(itertools.islice(names, MAX_EXAMINED_NAMES + 1))
 
@@ -58,9 +58,9 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     Raises:
         SourceError: two folders stand for one split, or several names are splits and others are not.
     """
-    splits = {name: find_folder_split(name) for name in names}
-    split_names = [name for name in names if splits[name]]
-    others = [name for name in names if not splits[name]]
+    splits_by_name = {name: find_folder_split(name) for name in names}
+    split_names = [name for name in names if splits_by_name[name]]
+    others = [name for name in names if not splits_by_name[name]]
     if len(split_names) < 2 and others:
         return {}
     if others:
@@ -68,11 +68,11 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
             f"{origin} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
             " splits, or classes alone into the input."
         )
-    if len({splits[name] for name in names}) < len(names):
+    if len({splits_by_name[name] for name in names}) < len(names):
         raise SourceError(
             f"{origin} has two folders for one split among {', '.join(split_names)}. Merge them, or rename one."
         )
-    return splits
+    return splits_by_name
 
 
 def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]:
@@ -100,30 +100,46 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
 def find_top_split(relative_path: str) -> str:
     """Return the split that the outermost folder, or a file in no folder, is named after: `train/a.txt`, `train-00.jsonl`.
 
-    Like the functions below, return an empty string if there is none. Paths are those below the input's folder.
+    Args:
+        relative_path: path of the file, or of a folder, below the input's folder.
+
+    Returns:
+        train, validation, test or, if the name is not that of a split, an empty string.
     """
     return find_folder_split(relative_path.split("/")[0].split(".")[0].split("-")[0])
 
 
 def find_file_split(relative_path: str) -> str:
-    """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`."""
+    """Return the split that a file or its folder is named after: `train-00000-of-00002.tar`, `data/test.tar`, `test/0000.tar`.
+
+    The result is an empty string if neither is named after a split.
+    """
     *folders, file = relative_path.split("/")
     split = find_folder_split(file.partition(".")[0].partition("-")[0])
     return split or (find_folder_split(folders[-1]) if folders else "")
 
 
 def find_split_in_top_name(relative_path: str) -> str:
-    """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`."""
+    """Return the one split among the words of the outermost folder, or of a file in no folder: `wiki.train.tokens`.
+
+    The result is an empty string if there is no split or several.
+    """
     return _find_only_split(relative_path.split("/")[0])
 
 
 def find_split_in_file_name(relative_path: str) -> str:
-    """Return the one split among the words of a file's name: `imagenet-train-000000.tar`."""
+    """Return the one split among the words of a file's name: `imagenet-train-000000.tar`.
+
+    The result is an empty string if there is no split or several.
+    """
     return _find_only_split(relative_path.rpartition("/")[2])
 
 
 def find_split_in_path(relative_path: str) -> str:
-    """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`."""
+    """Return the first split among the words of a path, last name first: `train/x`, `x-validation-00001`, `val2017.tfrecord`.
+
+    The result is an empty string if no word is a split.
+    """
     words = (word for part in reversed(relative_path.split("/")) for word in _BETWEEN_WORDS.split(part))
     splits = (find_folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")
@@ -146,20 +162,20 @@ class NamedSplits:
 
     Attributes:
         input_path: the input's path.
-        are_splits: whether names stand for splits.
+        names_are_splits: whether names stand for splits.
         splits: the splits among the first names.
         saw_all_names: whether the decision saw every name of the input.
         split_of: function that returns the split that a name stands for, or an empty string.
     """
 
     input_path: str
-    are_splits: bool
+    names_are_splits: bool
     splits: frozenset[str]
     saw_all_names: bool
     split_of: SplitOf = find_top_split
 
     @classmethod
-    def find(
+    def infer(
         cls,
         options: ConvertOptions,
         names: Iterable[str],
@@ -179,20 +195,22 @@ class NamedSplits:
 
         Raises:
             SourceError: names stand for splits by the rules of the class, and one of them has no split.
-            UsageError: the options assign splits, but the names stand for splits other than `train` alone.
+            UsageError: the options assign splits, but the names stand for splits, and not only for `train`.
         """
-        splits = {name: split_of(name) for name in names}
-        inner_splits = {name: split_inside(name) for name in splits} if not any(splits.values()) else {}
+        splits_by_name = {name: split_of(name) for name in names}
+        inner_splits = {}
+        if not any(splits_by_name.values()):
+            inner_splits = {name: split_inside(name) for name in splits_by_name}
         # Splits inside names count only if every name has one and at least two differ: a single word may be a split by chance.
         if len({*inner_splits.values()}) > 1 and all(inner_splits.values()):
-            splits, split_of = inner_splits, split_inside
-        split_names = frozenset(split for split in splits.values() if split)
-        others = [name for name, split in splits.items() if not split]
+            splits_by_name, split_of = inner_splits, split_inside
+        splits = frozenset(split for split in splits_by_name.values() if split)
+        others = [name for name, split in splits_by_name.items() if not split]
         # Two splits are no accident; nor is one if names cannot be accidental, unless it is `train`, the split of all other names.
-        is_deliberate = len(split_names) > 1 or not (may_be_accidental or split_names == {"train"})
-        are_splits = bool(split_names) and (not others or is_deliberate)
-        if are_splits and others:
-            first, *more = (name for name, split in splits.items() if split)
+        is_deliberate = len(splits) > 1 or not (may_be_accidental or splits == {"train"})
+        names_are_splits = bool(splits) and (not others or is_deliberate)
+        if names_are_splits and others:
+            first, *more = (name for name, split in splits_by_name.items() if split)
             examples = (
                 f"{first} and {more[0]}, which look like splits," if more else f"{first}, which looks like a split,"
             )
@@ -200,17 +218,18 @@ class NamedSplits:
                 f"{options.input} has {examples} next to {others[0]}, which does not. Move it out of the input, or name the files"
                 " by a pattern."
             )
-        if are_splits and split_names != {"train"}:
-            reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(split_names))})")
+        if names_are_splits and splits != {"train"}:
+            reject_split_flag(options, f"{options.input} has splits already ({', '.join(sorted(splits))})")
         elif options.split:
             # --split divides an input whose names are all `train`.
-            are_splits = False
-        return cls(options.input, are_splits, split_names, len(splits) <= MAX_EXAMINED_NAMES, split_of)
+            names_are_splits = False
+        saw_all_names = len(splits_by_name) <= MAX_EXAMINED_NAMES
+        return cls(options.input, names_are_splits, splits, saw_all_names, split_of)
 
     @property
     def named(self) -> frozenset[str]:
         """The splits that the names stand for; empty if they stand for none."""
-        return self.splits if self.are_splits else frozenset()
+        return self.splits if self.names_are_splits else frozenset()
 
     def find_member_split(self, archive_split: str, member_split: str, origin: str) -> str:
         """Return the split of a member of an archive, or an empty string.
@@ -240,19 +259,19 @@ class NamedSplits:
             SourceError: the name was not among the first names, and contradicts the decision that they led to.
         """
         # Every name was seen, so none can contradict the decision.
-        if not self.are_splits and self.saw_all_names:
+        if not self.names_are_splits and self.saw_all_names:
             return ""
         split = self.split_of(relative_path)
         if not self.saw_all_names:
-            if self.are_splits and not split:
+            if self.names_are_splits and not split:
                 raise SourceError(
                     f"{self.input_path} has {relative_path}, which does not look like a split, as the names before it do. Rename"
                     " it, or name the files by a pattern."
                 )
             # Names with these splits were seen when it was decided that names are no splits.
-            if not self.are_splits and split and split not in self.splits:
+            if not self.names_are_splits and split and split not in self.splits:
                 raise SourceError(
                     f"{self.input_path} has {relative_path}, which looks like a split, unlike the names before it. Rename it, or"
                     " name the files by a pattern."
                 )
-        return split if self.are_splits else ""
+        return split if self.names_are_splits else ""

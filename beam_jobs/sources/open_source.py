@@ -46,7 +46,7 @@ from beam_jobs.sources.zips import Zips
 from tpudata.errors import SourceError, UsageError
 from tpudata.storage import Entry, expand, is_pattern, lazy_entries, split_pattern, storage_for
 
-# Names that decide the form of a folder or a pattern, which may have millions.
+# Maximum number of names that decide the form of a folder or a pattern, which may have millions.
 _MAX_NAMES = 10_000
 # The last character of a wildcard, such as `*` or `[0-9]`.
 _WILDCARD_END = re.compile(r"[*?\]]")
@@ -66,7 +66,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     """
     source_options = source_options or SourceOptions()
     if source_options.is_annotated:
-        return AnnotatedImages.find(options, source_options)
+        return AnnotatedImages.open(options, source_options)
     source = (
         _open_detected(options, source_options)
         if source_options.source is None
@@ -92,7 +92,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
 def _open_named(options: ConvertOptions, source_options: SourceOptions, name: str) -> Source:
     """Open the source that --source names; raise UsageError if a flag does not fit it."""
     if name in SOURCES:
-        # Lists take these flags, and `ParquetImages.find` rejects some itself; tars take --column-types for columns of their JSON.
+        # Lists take these flags, and `ParquetImages.open` rejects some itself; tars take --column-types for columns of their JSON.
         if name not in ("list", "parquet"):
             source_options.reject_list_flags(f"--source is {name}", has_columns=name == "tar")
         if source_options.unlabelled and name in ("folders", "imagenet"):
@@ -125,28 +125,28 @@ def _open_folder(options: ConvertOptions, source_options: SourceOptions) -> Sour
     if source is not None:
         return source
     source_options.reject_list_flags(f"{options.input} is a folder")
-    imagenet = ImageNet.find(options, source_options) if source_options.folders_are_classes else None
+    imagenet = ImageNet.detect(options, source_options) if source_options.folders_are_classes else None
     if imagenet is not None:
         return imagenet
     # Only IDX files are named so. Other files may lie next to them.
     idx_paths = [entry.path for entry in files if is_idx_name(entry.name)]
     if idx_paths:
-        return IdxPairs.find(options, source_options, idx_paths)
+        return IdxPairs.open(options, source_options, idx_paths)
     array_paths = find_array_files({entry.path: entry.name for entry in files}) if has_only_files else []
     if array_paths:
-        return ImageArrays.find(options, source_options, array_paths)
+        return ImageArrays.open(options, source_options, array_paths)
     data_files = [entry for entry in files if not _is_markdown(entry.name)]
     if data_files and has_only_files and is_tar(data_files[0].path):
-        return Tars.find(options, source_options, InputFiles(options.input, rejects_folders=True, skips_markdown=True))
+        return Tars.open(options, source_options, InputFiles(options.input, rejects_folders=True, skips_markdown=True))
     if not source_options.folders_are_classes:
-        return MatchedImages.find(options, source_options, options.input, ("**", "*"))
+        return MatchedImages.open(options, source_options, options.input, ("**", "*"))
     if files and has_only_files:
         _reject_other_files(options.input, files)
-    return ClassFolders.find(options, source_options)
+    return ClassFolders.open(options, source_options)
 
 
 def _reject_other_files(folder: str, files: Sequence[Entry]) -> None:
-    """Raise SourceError if the files of a folder without subfolders are not images, judging by a file that is not Markdown."""
+    """Raise SourceError if the files of a folder without subfolders are not images, judging by one, if possible not Markdown."""
     data_files = [entry for entry in files if not _is_markdown(entry.name)] or files
     # Prefer a file with an ending: any text counts as a list, such as a LICENSE next to tars.
     first = next((entry for entry in data_files if "." in entry.name), data_files[0])
@@ -186,7 +186,7 @@ def _open_pattern(options: ConvertOptions, source_options: SourceOptions) -> Sou
         raise SourceError(f"{options.input}: there is no folder {folder}. Check the path.")
     if _find_form(options.input) == IMAGE:
         source_options.reject_list_flags(f"{options.input} matches images")
-        return MatchedImages.find(options, source_options, *split_pattern(options.input))
+        return MatchedImages.open(options, source_options, *split_pattern(options.input))
     # There is one: `_find_form` raises if no file matches.
     first_file = next(_match_files(options.input))
     return _open_files(options, source_options, first_file.path)
@@ -248,15 +248,15 @@ def _open_files(options: ConvertOptions, source_options: SourceOptions, path: st
         raise SourceError(f"{path} is one image. Name {FORMS}.")
     files = InputFiles(options.input)
     if form == LIST:
-        return Lists.find(options, source_options, files)
+        return Lists.open(options, source_options, files)
     # Hugging Face's repositories have a README.md next to Parquet files and zips.
     if form == PARQUET:
-        return ParquetImages.find(options, source_options, InputFiles(options.input, skips_markdown=True))
+        return ParquetImages.open(options, source_options, InputFiles(options.input, skips_markdown=True))
     source_options.reject_list_flags(f"{path} is {form}", has_columns=form == TAR)
     if form == IDX:
-        return IdxPairs.find(options, source_options, [file_path for file_path, _ in files])
+        return IdxPairs.open(options, source_options, [file_path for file_path, _ in files])
     if form == ARRAYS:
-        return ImageArrays.find(options, source_options, [file_path for file_path, _ in files])
+        return ImageArrays.open(options, source_options, [file_path for file_path, _ in files])
     if form == ZIP:
-        return Zips.find(options, source_options, InputFiles(options.input, skips_markdown=True))
-    return Tars.find(options, source_options, files)
+        return Zips.open(options, source_options, InputFiles(options.input, skips_markdown=True))
+    return Tars.open(options, source_options, files)

@@ -113,7 +113,7 @@ class Source(abc.ABC):
 
         Args:
             part: one of `parts()`.
-            ignored: is extended with the path of each file or folder that this method skips because of its name.
+            ignored: list to which this method appends the path of each file or folder that it skips because of its name.
         """
 
     @abc.abstractmethod
@@ -122,9 +122,10 @@ class Source(abc.ABC):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file or member that is skipped without an error, mostly because of its name.
+            ignored: list to which this method appends the path of each file or member that it skips without an error, mostly
+                because of its name.
             reject: called with the error of a record that gets no reference (a listed file that is missing, an unknown label, an
-                image without its label). It may raise; if it returns, the listing goes on without the record.
+                image without its label). It may raise; if it returns, the listing continues without the record.
         """
 
 
@@ -177,7 +178,7 @@ class ScannedSource(Source):
     """
 
     @abc.abstractmethod
-    def no_facts(self) -> ScanFacts:
+    def make_empty_facts(self) -> ScanFacts:
         """Return empty facts, to which `merge` adds the facts about parts."""
 
     @abc.abstractmethod

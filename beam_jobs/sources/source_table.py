@@ -70,12 +70,12 @@ def _open_installed(name: str, installed: Installed, options: ConvertOptions, so
 def _open_files(options: ConvertOptions, source_options: SourceOptions) -> Source:
     """Open the images that a pattern matches or, if the input is a folder, all files below it."""
     folder, parts = split_pattern(options.input) if is_pattern(options.input) else (options.input, ("**", "*"))
-    return MatchedImages.find(options, source_options, folder, parts)
+    return MatchedImages.open(options, source_options, folder, parts)
 
 
 def _open_imagenet(options: ConvertOptions, source_options: SourceOptions) -> Source:
     """Open ImageNet's files; SourceError if the input is laid out otherwise."""
-    images = ImageNet.find(options, source_options)
+    images = ImageNet.detect(options, source_options)
     if images is None:
         raise SourceError(
             f"--source=imagenet: {options.input} is not laid out like it (expected train/SYNSET/*.JPEG or ILSVRC2012_img_train.tar,"
@@ -92,7 +92,7 @@ def _open_containers(
     Markdown next to files of binary forms is skipped, as without --source.
     """
     files = InputFiles(options.input, skips_markdown=source_class is not Lists)
-    return source_class.find(options, source_options, files)
+    return source_class.open(options, source_options, files)
 
 
 def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
@@ -100,16 +100,16 @@ def _open_idx(options: ConvertOptions, source_options: SourceOptions) -> Source:
     paths = [path for path, _ in InputFiles(options.input)]
     # Other files may lie next to the pairs. If no name is one of a pair, IdxPairs reports the first.
     idx_paths = [path for path in paths if is_idx_name(path.rpartition("/")[2])]
-    return IdxPairs.find(options, source_options, idx_paths or paths)
+    return IdxPairs.open(options, source_options, idx_paths or paths)
 
 
 def _open_arrays(options: ConvertOptions, source_options: SourceOptions) -> Source:
-    return ImageArrays.find(options, source_options, [path for path, _ in InputFiles(options.input)])
+    return ImageArrays.open(options, source_options, [path for path, _ in InputFiles(options.input)])
 
 
 SOURCES: Mapping[str, OpenSource] = MappingProxyType(
     {
-        "folders": ClassFolders.find,
+        "folders": ClassFolders.open,
         "files": _open_files,
         "list": functools.partial(_open_containers, Lists),
         "tar": functools.partial(_open_containers, Tars),

@@ -89,8 +89,8 @@ class Zips(ClassifiedSource):
     takes_label_from: bool = True
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:
-        """Look at the names of the archives and, for `--label-from`, of their members.
+    def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Zips:
+        """Open the source, after a look at the names of the archives and, for `--label-from`, of their members.
 
         Raises:
             SourceError: there is no archive, only some of their names stand for splits, or the file of `--labels` is invalid.
@@ -99,7 +99,7 @@ class Zips(ClassifiedSource):
                 does not fit the first paths, see `PathLabels.infer`.
         """
         names = [name for _, name in take_first_names(files)]
-        splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
+        splits = NamedSplits.infer(options, names, find_file_split, find_split_in_file_name)
         path_labels = PathLabels.infer(source_options, _list_member_paths(files))
         if path_labels is not None:
             has_classes = path_labels.has_classes
@@ -145,7 +145,7 @@ class Zips(ClassifiedSource):
         """
         with open_zip(unit.path) as (file, archive):
             for member in archive.infolist():
-                # Not is_dir(), which raises IndexError for an empty name.
+                # is_dir() would raise IndexError for an empty name.
                 if member.filename.endswith("/"):
                     continue
                 if is_ignored_path(member.filename):
@@ -163,7 +163,7 @@ class Zips(ClassifiedSource):
     def _make_member_reference(
         self, unit: ZipUnit, member: zipfile.ZipInfo, member_path: str, key: str, file: BinaryIO
     ) -> Reference:
-        """Return the reference to a member, with its content if it is compressed; BadRecordError if it cannot be a record.
+        """Return the reference to a member, with its content if it is compressed.
 
         Args:
             unit: the archive.
@@ -171,6 +171,10 @@ class Zips(ClassifiedSource):
             member_path: its path in the archive, without `.` and `..`.
             key: key of the record.
             file: the archive, opened.
+
+        Raises:
+            BadRecordError: the member cannot be a record.
+            CorruptionError, SourceError, UsageError: see `references`.
         """
         origin = f"{unit.path}/{member.filename}"
         if member.flag_bits & ENCRYPTED:
@@ -236,9 +240,18 @@ def find_content_offset(file: BinaryIO, member: zipfile.ZipInfo, path: str) -> i
 
 
 def _read_compressed(file: BinaryIO, offset: int, member: zipfile.ZipInfo, origin: str) -> bytes:
-    """Return the content of a compressed member; BadRecordError if it is damaged, or its compression is not supported.
+    """Return the content of a compressed member.
 
     zipfile would decompress all of it before comparing its size with the one that the archive lists.
+
+    Args:
+        file: the archive, opened.
+        offset: offset of the member's content in the archive.
+        member: the member.
+        origin: archive and member, for messages.
+
+    Raises:
+        BadRecordError: the content is damaged, or its compression is not supported.
     """
     pieces: list[bytes] = []
     missing_bytes = member.file_size

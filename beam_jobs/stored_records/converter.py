@@ -1,4 +1,4 @@
-"""Conversion of stored frames to records: verified data pass through unchanged, except for renumbered labels."""
+"""Conversion of stored frames to records: verified data passes through unchanged, except for renumbered labels."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class DatasetConverter(FrameConverter):
         carried: counts for the manifest besides records; the counts in `_WHOLE_COUNTS` hold only if every record is carried over.
         converted_before: inputs that the datasets' conversions stored in another encoding, by reason.
         tokenizer: (name, path) of each of the tokenizer's files.
-        list_maxima: the most entries of each feature of lists, except features for which a dataset does not state them.
+        list_maxima: maximum number of entries of each feature of lists, except features for which a dataset does not state it.
     """
 
     schema: tuple[Feature, ...]
@@ -142,11 +142,13 @@ class DatasetConverter(FrameConverter):
 
     def counts(self, summary: StoredSummary) -> dict[str, int]:
         """Return the counts of the inputs' manifests, without the counts in `_WHOLE_COUNTS` unless every record is carried over."""
-        is_whole = sum(summary.records.values()) == sum(record_count for _, record_count in self.decoded.values())
-        return {name: count for name, count in self.carried.items() if is_whole or name not in _WHOLE_COUNTS}
+        has_every_record = sum(summary.records.values()) == sum(
+            record_count for _, record_count in self.decoded.values()
+        )
+        return {name: count for name, count in self.carried.items() if has_every_record or name not in _WHOLE_COUNTS}
 
     def maxima(self, summary: StoredSummary) -> dict[str, int]:
-        """Return the most entries of each feature of lists, which the inputs' manifests state."""
+        """Return the maximum number of entries of each feature of lists, which the inputs' manifests state."""
         del summary
         return dict(self.list_maxima)
 
@@ -155,7 +157,10 @@ class DatasetConverter(FrameConverter):
         return dict(self.converted_before)
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name, with the tokenizer as earlier versions wrote it: None for no files, a pair for one file."""
+        """Return the fields that determine the records, by name.
+
+        The tokenizer is written as earlier versions wrote it: None for no files, a pair for one file.
+        """
         files = self.tokenizer
         fields = super().deciding_fields()
         # The maxima go into the manifest, not into records.
@@ -177,7 +182,7 @@ class DatasetConverter(FrameConverter):
             if any(class_number < 0 for class_number in class_numbers):
                 raise IndexError
             example[self.label] = [new_labels[class_number] + self.label_offset for class_number in class_numbers]
-        # OverflowError for infinity.
+        # `int` raises OverflowError for infinity.
         except (IndexError, ValueError, OverflowError):
             raise BadRecordError(
                 reference.origin,
@@ -207,7 +212,10 @@ class ForeignConverter(FrameConverter):
     label_offset: int = 0
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name, without an empty `declared`: earlier versions lacked it, and --resume keeps their shards."""
+        """Return the fields that determine the records, by name.
+
+        An empty `declared` is omitted: earlier versions lacked it, and --resume keeps their shards.
+        """
         fields = super().deciding_fields()
         if not self.declared:
             del fields["declared"]
@@ -241,7 +249,7 @@ class ForeignConverter(FrameConverter):
 
         Raises:
             BadRecordError: the frame is damaged, the label is missing or of no class, or the features do not fit the declarations.
-            FeatureError: a feature has values of another kind, or a label map of another dtype, than in the records before.
+            FeatureError: a feature has values of a different kind, or a label map of a different dtype, from earlier records.
         """
         record = self.extract_record(reference, data)
         example = _decode(reference, record)

@@ -12,7 +12,7 @@ from tpudata.format import Dataset, open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
 
-# Files that are searched for the first records, which show the types of features.
+# Maximum number of files that are searched for the first records, which show the types of features.
 _MAX_FIRST_FILES = 100
 
 
@@ -23,13 +23,13 @@ class StoredInputs(NamedTuple):
         first_files: the first files of all inputs, in order: 100 at most.
         splits: splits of all files.
         datasets: the datasets; empty for foreign files.
-        skips_foreign: whether files without TFRecords are skipped, since an input is a folder, which may hold other files.
+        skips_other_files: whether files without TFRecords are skipped, since an input is a folder, which may hold other files.
     """
 
     first_files: tuple[StoredFile, ...]
     splits: frozenset[str]
     datasets: tuple[Dataset, ...]
-    skips_foreign: bool
+    skips_other_files: bool
 
 
 def find_inputs(paths: Sequence[str], selected_splits: Sequence[str] | None) -> StoredInputs:
@@ -63,12 +63,12 @@ def find_inputs(paths: Sequence[str], selected_splits: Sequence[str] | None) -> 
         )
     files = list_stored_files(paths, datasets, selected_splits)
     first_files = tuple(itertools.islice(files, _MAX_FIRST_FILES))
-    # The iterator `files` goes on after the first files.
+    # The iterator `files` continues after the first files.
     splits = frozenset(file.split for file in itertools.chain(first_files, files))
     for split in selected_splits or ():
         if split not in splits:
             raise UsageError(f"--take-splits: no input has the split {split!r}. Choose from the splits of the inputs.")
-    return StoredInputs(first_files, splits, datasets, skips_foreign=not datasets and any(map(is_folder, paths)))
+    return StoredInputs(first_files, splits, datasets, skips_other_files=not datasets and any(map(is_folder, paths)))
 
 
 def _is_dataset(path: str) -> bool:

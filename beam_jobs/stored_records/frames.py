@@ -38,50 +38,54 @@ def remove_frame(frame: bytes, path: str, offset: int) -> bytes:
         raise BadRecordError(path, f"{error.reason}; {fix}", offset) from None
 
 
-def read_frames(path: str, offsets: npt.NDArray[np.int64], first: int, stop: int) -> Iterator[bytes]:
-    """Yield the frames of the records first, ..., stop - 1 of an uncompressed file; they are not verified.
+def read_frames(path: str, offsets: npt.NDArray[np.int64], first_record: int, stop_record: int) -> Iterator[bytes]:
+    """Yield the frames of the records first_record, ..., stop_record - 1 of an uncompressed file; they are not verified.
 
     Args:
         path: path of the file.
         offsets: int64 [records + 1], byte offset of each frame, and the end of the last one.
-        first: index of the first record.
-        stop: index of the record after the last one.
+        first_record: index of the first record.
+        stop_record: index of the record after the last one.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    while first < stop:
-        start = int(offsets[first])
-        # As many whole frames as one read may have, and at least one.
-        block_stop = max(first + 1, min(stop, int(np.searchsorted(offsets, start + _READ_BYTES, side="right")) - 1))
+    while first_record < stop_record:
+        start = int(offsets[first_record])
+        # A block has as many whole frames as one read may have, and at least one.
+        block_stop = max(
+            first_record + 1, min(stop_record, int(np.searchsorted(offsets, start + _READ_BYTES, side="right")) - 1)
+        )
         # The caller that removes a frame verifies its checksums.
         data = storage_for(path).read_range(path, start, int(offsets[block_stop]) - start, is_checked=True)
-        for record_index in range(first, block_stop):
+        for record_index in range(first_record, block_stop):
             yield data[int(offsets[record_index]) - start : int(offsets[record_index + 1]) - start]
-        first = block_stop
+        first_record = block_stop
 
 
-def read_compressed_frames(path: str, index: ShardIndex, first: int, stop: int) -> Iterator[bytes | DatasetError]:
-    """Yield each record first, ..., stop - 1 of a compressed shard as a frame without compression, or why it cannot be read.
+def read_compressed_frames(
+    path: str, index: ShardIndex, first_record: int, stop_record: int
+) -> Iterator[bytes | DatasetError]:
+    """Yield the frame of each record first_record, ..., stop_record - 1 of a compressed shard, or the error of reading it.
 
     If a block is damaged, the error stands for each of its records from the damage on.
 
     Args:
         path: path of the shard.
         index: index of the shard.
-        first: index of the first record.
-        stop: index of the record after the last one.
+        first_record: index of the first record.
+        stop_record: index of the record after the last one.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    while first < stop:
-        block_stop = min((first // index.block_records + 1) * index.block_records, stop)
-        record_index = first
+    while first_record < stop_record:
+        block_stop = min((first_record // index.block_records + 1) * index.block_records, stop_record)
+        record_index = first_record
         try:
-            for _, data in read_indexed(path, index, first, block_stop):
+            for _, data in read_indexed(path, index, first_record, block_stop):
                 yield pack_frame(data)
                 record_index += 1
         except CorruptionError as error:
             yield from itertools.repeat(error, block_stop - record_index)
-        first = block_stop
+        first_record = block_stop

@@ -29,7 +29,7 @@ class MergedDatasets:
         class_names: class names of all datasets together, or None without classes.
         label_numbers: by index of the dataset, as a string, the new label of each old one, both counted from 0; only for datasets
             whose labels change.
-        options: options of the earlier conversions, if they are equal in all manifests.
+        options: those options of the earlier conversions that are equal in all manifests.
     """
 
     datasets: tuple[Dataset, ...]
@@ -95,10 +95,10 @@ class MergedDatasets:
         }
 
     def sum_counts(self, selected_splits: Sequence[str] | None) -> dict[str, int]:
-        """Return the counts, other than numbers of records, for the manifest of the merged datasets.
+        """Return the counts for the manifest of the merged datasets, besides the record count of each split.
 
-        They are the sums of the counts that all datasets have, and the numbers of records in quarantine and of inputs that the
-        earlier conversions rejected, if there are any.
+        These are the sums of the counts that all datasets have, and, if above 0, the count of records in quarantine and the count
+        of inputs that the earlier conversions rejected.
 
         Args:
             selected_splits: the splits that are read, or None for all.
@@ -121,7 +121,7 @@ class MergedDatasets:
         return dict(sorted(totals.items()))
 
     def join_maxima(self) -> dict[str, int]:
-        """Return the most entries of each feature of lists, except features for which a dataset does not state them."""
+        """Return the maximum number of entries of each feature of lists, except features for which a dataset does not state it."""
         return join_maxima(dataset.manifest for dataset in self.datasets)
 
     def count_converted(self) -> dict[str, int]:
@@ -170,8 +170,8 @@ def _check_alike(first: Dataset, other: Dataset) -> None:
 def _merge_feature(feature: Feature, datasets: Sequence[Dataset], class_names: Sequence[str] | None) -> Feature:
     """Return a feature of the first dataset with the number of classes that all datasets have together.
 
-    That is the number of names, if each dataset has a name for every class of the feature; otherwise the largest number, since a
-    class without a name is identified by its number. It is None if a dataset does not state it.
+    That is the number of names, if each dataset has a name for every class of the feature; otherwise the maximum of the datasets'
+    numbers, since a class without a name is identified by its number. It is None if a dataset does not state its number.
     """
     counts = [dataset.manifest.feature(feature.name).num_classes for dataset in datasets]
     # `Manifest.labels` is the number of classes that have names.
@@ -230,9 +230,9 @@ def _merge_labels(
             )
         merged_set = set(merged_names)
         merged_names += [name for name in names if name not in merged_set]
-    label_of_name = {name: label for label, name in enumerate(merged_names)}
+    labels_by_name = {name: label for label, name in enumerate(merged_names)}
     new_labels = {
-        str(index): tuple(label_of_name[name] for name in names) for index, names in enumerate(names_of_datasets)
+        str(index): tuple(labels_by_name[name] for name in names) for index, names in enumerate(names_of_datasets)
     }
     # The datasets whose classes do not keep their labels.
     changed_labels = {index: labels for index, labels in new_labels.items() if labels != tuple(range(len(labels)))}
@@ -247,13 +247,13 @@ def _merge_labels(
 
 def _have_numbers_and_names(names_of_datasets: Sequence[Sequence[str]]) -> bool:
     """Return whether the class names of some datasets, but not of all, are the labels themselves: "0", "1" and so on."""
-    are_labels = [list(names) == [str(label) for label in range(len(names))] for names in names_of_datasets]
-    return any(are_labels) and not all(are_labels)
+    names_are_labels = [list(names) == [str(label) for label in range(len(names))] for names in names_of_datasets]
+    return any(names_are_labels) and not all(names_are_labels)
 
 
 def _find_common_options(datasets: Sequence[Dataset]) -> dict[str, Any]:
     """Return the options that are equal in the manifests of all datasets."""
     first, *others = (dataset.manifest.options for dataset in datasets)
-    # Unequal to every value of an option.
+    # This object is unequal to every value of an option.
     missing = object()
     return {name: value for name, value in first.items() if all(other.get(name, missing) == value for other in others)}

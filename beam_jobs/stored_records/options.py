@@ -49,7 +49,7 @@ class RawFeature:
             raw = cls(name, dtype, tuple(int(size) for size in sizes.split("x")) if sizes else ())
             if not name or not equals:
                 raise ValueError
-            # Raises if there are no arrays of this dtype and shape.
+            # `Feature` raises if there are no arrays of this dtype and shape.
             Feature(name, "bytes", dtype, raw.shape, "raw")
         except (ValueError, FeatureError):
             raise UsageError(

@@ -39,7 +39,7 @@ from tpudata.storage import Entry, storage_for
 # Ends of the names of TFRecord files: `-00000-of-00010`, `.tfrecord`, `.tfrecords-3`, `.tfrec.gz`. Files next to them, such as
 # `train.tfrecord.idx`, end otherwise.
 _RECORDS_NAME = re.compile(r"(?:-\d+-of-\d+|\.(?:tfrecords?|tfrec|records?)[-_.\d]*)(?:\.gz)?$", re.IGNORECASE)
-# Most names of ignored files that are printed, and most files that are examined to find them.
+# Maximum number of names of ignored files that are printed, and of files that are examined to find them.
 _MAX_NAMES, _MAX_EXAMINED = 5, 100
 # Bytes of records that are unpacked and held together, or one larger record.
 _PACK_BYTES = 1 << 24
@@ -57,7 +57,7 @@ class StoredRecordSource(PackSource):
         datasets: the datasets of the inputs; empty for files of other programs.
         splitter: rule that gives each record its split.
         class_names: class names of the output, or None without classes.
-        skips_foreign: whether files without TFRecords are ignored, unless they are named like TFRecords; otherwise they are
+        skips_other_files: whether files without TFRecords are ignored, unless they are named like TFRecords; otherwise they are
             rejected.
     """
 
@@ -66,7 +66,7 @@ class StoredRecordSource(PackSource):
     datasets: tuple[StoredDataset, ...]
     splitter: Splitter
     class_names: tuple[str, ...] | None
-    skips_foreign: bool = False
+    skips_other_files: bool = False
 
     @property
     def has_classes(self) -> bool:
@@ -78,7 +78,7 @@ class StoredRecordSource(PackSource):
         """The classes of the output; empty without classes."""
         return Labels(self.class_names or ())
 
-    def why_ignored(self) -> str:
+    def describe_ignored_files(self) -> str:
         """Return the words that follow the number of ignored files in a line: why they were ignored, and the first names."""
         candidates = (file for file in self.parts() if not file.size or not has_record_name(file.name))
         ignored_names = (
@@ -95,7 +95,7 @@ class StoredRecordSource(PackSource):
         return list_stored_files(self.paths, [dataset.open() for dataset in self.datasets], self.take)
 
     def units(self, part: StoredFile, ignored: list[str]) -> tuple[StoredFile]:
-        """Return the file itself, as the only unit; nothing is ignored."""
+        """Return the file itself, as the only unit; nothing is ignored here."""
         del ignored
         return (part,)
 
@@ -109,7 +109,7 @@ class StoredRecordSource(PackSource):
 
         Args:
             unit: file whose records are listed.
-            ignored: extended with the path of a file without TFRecords that is skipped.
+            ignored: list to which this method appends the path of a file without TFRecords that it skips.
             reject: called with the error of a damaged file or record. If it returns, the records that can be found are listed.
         """
         if unit.shard is not None:
@@ -131,8 +131,8 @@ class StoredRecordSource(PackSource):
         """Return whether a file that does not begin like TFRecords is ignored, instead of rejected."""
         # An empty file has no records, so it is never rejected. A folder may also hold other files, whose names and content are not
         # those of TFRecords.
-        may_be_other = self.skips_foreign and not has_record_name(file.name)
-        return not file.size or (may_be_other and not describe_unread_records(file.path, file.size))
+        may_lack_records = self.skips_other_files and not has_record_name(file.name)
+        return not file.size or (may_lack_records and not describe_unread_records(file.path, file.size))
 
     def _list_shard(self, unit: StoredFile, shard: Shard, reject: Reject) -> Iterator[ListedPack]:
         """Yield the records of a dataset's shard that are not in quarantine, found by its index."""
@@ -167,7 +167,7 @@ class StoredRecordSource(PackSource):
                 records = np.arange(pack_first, min(pack_first + PACK_REFERENCES, stop))
                 splits = None
                 if self.splitter.reads_records:
-                    # `zip` stops after the last record without taking a frame, so the next pack goes on with its own frames.
+                    # `zip` stops after the last record without taking a frame, so the next pack continues with its own frames.
                     splits_by_record = self._assign_splits(
                         unit, zip(records.tolist(), frames, strict=False), offsets, reject
                     )
@@ -175,6 +175,7 @@ class StoredRecordSource(PackSource):
                     splits = list(splits_by_record.values())
                 if len(records):
                     sizes = offsets[records + 1] - offsets[records]
+                    # The pack holds no bytes: its references point into the file.
                     starts = np.full(len(records), NOT_HELD)
                     yield self._make_pack(unit, records, sizes, offsets[records], starts, splits)
 
@@ -319,7 +320,7 @@ def _find_offsets(unit: StoredFile, reject: Reject) -> npt.NDArray[np.int64]:
     """Return the offsets of the records of a foreign file, and the end of the last one before any damage: int64 [records + 1]."""
     starts = array("q")
     try:
-        # Appends the start of each frame to `starts`.
+        # `scan_frames` appends the start of each frame to `starts`.
         end = scan_frames(Entry(unit.path, unit.name, unit.size, is_folder=False), starts)
     except CorruptionError as error:
         reject(BadRecordError(unit.path, error.reason, error.offset))

@@ -23,7 +23,7 @@ class Splitter:
 
     Attributes:
         key: source of a record's key: RECORD, CONTENT or the name of a feature.
-        lists: by split, keys of records that go there.
+        lists: by split, the keys of the records that are assigned to it.
         shares: shares by which the other records are assigned to splits; None keeps the split that they have in the input.
     """
 
@@ -41,7 +41,10 @@ class Splitter:
         return {key: split for split, keys in self.lists.items() for key in keys}
 
     def assign_split(self, stored_split: str, key: str) -> str:
-        """Return the split of a record: of the list that has its key, otherwise by the shares; if there are none, the stored split.
+        """Return the split of a record.
+
+        It is the split of the list that has the record's key. Without such a list, the shares decide; if there are none, the record
+        keeps its stored split.
 
         Args:
             stored_split: split that the record has in the input.
@@ -52,7 +55,7 @@ class Splitter:
         return stored_split if self.shares is None else self.shares.assign_split(key_digest(key))
 
     def assign_splits(self, stored_split: str, keys: PackedKeys, digests: Digests) -> list[str]:
-        """Return the split of each record by its key, or a single split that all share.
+        """Return the split of each record by its key, or a list of one split that all records share.
 
         Args:
             stored_split: split that the records have in the input.

@@ -99,7 +99,7 @@ def list_stored_files(
 
 @functools.lru_cache(maxsize=16)
 def _open(stored: StoredDataset) -> Dataset:
-    """Open a dataset on a worker; DatasetError if its metadata have changed since the run began."""
+    """Open a dataset on a worker; DatasetError if its metadata has changed since the run began."""
     dataset = open_dataset(stored.path)
     if _hash_metadata(dataset) != stored.digest:
         raise DatasetError(f"{stored.path}: the dataset was changed during the run. Run again, into an empty folder.")
@@ -131,10 +131,11 @@ def _list_shards(dataset_index: int, dataset: Dataset, selected_splits: Sequence
 
 def _list_foreign(path: str) -> list[StoredFile]:
     """Return the foreign files of an input, sorted by the bytes of their names; raise what `list_stored_files` raises."""
-    top = storage_for(path).stat(path)
-    if top is not None and not top.is_folder:
-        return [StoredFile(top.path, top.size, top.name, find_split_in_path(top.name) or DEFAULT_SPLIT)]
-    if top is not None:
+    input_entry = storage_for(path).stat(path)
+    if input_entry is not None and not input_entry.is_folder:
+        split = find_split_in_path(input_entry.name) or DEFAULT_SPLIT
+        return [StoredFile(input_entry.path, input_entry.size, input_entry.name, split)]
+    if input_entry is not None:
         entries = list(_list_below(path, ""))
     elif is_pattern(path):
         folder, _ = split_pattern(path)

@@ -35,7 +35,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 def list_first_entries(folder: str) -> list[Entry]:
     """Return the first 10,000 entries of a folder in the order of their names, without the ignored ones among them."""
-    # Unchecked: a pipe or a device in the folder must not keep its form from being recognised.
+    # The entries are not checked: a pipe or a device in the folder must not keep its form from being recognised.
     entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
     return [entry for entry in entries if not is_ignored_name(entry.name)]
 
@@ -47,7 +47,7 @@ def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str]
         folder: path of the folder to search.
         suffixes: ends of file names, in lower case; the names are compared without case.
         skipped: names of files to skip.
-        depth: number of levels of folders that are searched; 1 for the folder alone.
+        depth: number of levels of folders that are searched; 1 for only the folder itself.
     """
     entries = list_first_entries(folder)
     for entry in entries:

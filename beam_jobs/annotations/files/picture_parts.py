@@ -59,16 +59,16 @@ class PictureParts:
         # Indices of the parts, sorted by picture.
         order = np.argsort(picture_indices, kind="stable").astype(np.int32)
         # No picture has the index -1, so the first part begins a group.
-        group_begins = np.flatnonzero(np.diff(picture_indices[order], prepend=-1)).tolist()
-        for begin, end in itertools.pairwise([*group_begins, len(order)]):
-            part_indices = order[begin:end].tolist()
+        group_starts = np.flatnonzero(np.diff(picture_indices[order], prepend=-1)).tolist()
+        for start, end in itertools.pairwise([*group_starts, len(order)]):
+            part_indices = order[start:end].tolist()
             yield int(picture_indices[part_indices[0]]), [self._unpickle_part(index) for index in part_indices]
 
     def _unpickle_part(self, index: int) -> Annotated:
         """Return the part that was added as number `index`, counted from 0."""
-        begin, end = self._offsets[index], self._offsets[index + 1]
-        self._file.seek(begin)
-        part: Annotated = pickle.loads(self._file.read(end - begin))
+        start, end = self._offsets[index], self._offsets[index + 1]
+        self._file.seek(start)
+        part: Annotated = pickle.loads(self._file.read(end - start))
         return part
 
 

@@ -56,9 +56,9 @@ class BoxTableForm(AnnotationForm):
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
         """Yield the boxes of each picture, in the order of first appearance."""
         del names
-        return group_parts(self._read_parts(part))
+        return group_parts(self._read_annotations(part))
 
-    def _read_parts(self, path: str) -> Iterator[tuple[str, Annotated]]:
+    def _read_annotations(self, path: str) -> Iterator[tuple[str, Annotated]]:
         """Yield (picture, annotation) for each row, with one box or none, or (picture or unique key, error) for a bad row."""
         for row in read_table_rows(path):
             if isinstance(row, BadRecordError):
@@ -67,11 +67,11 @@ class BoxTableForm(AnnotationForm):
                 continue
             picture = row.cells[self.picture_column]
             try:
-                yield picture, self._parse_part(row)
+                yield picture, self._parse_annotation(row)
             except (ValueError, OverflowError) as error:
                 yield picture, row.place.make_error(str(error), picture)
 
-    def _parse_part(self, row: TableRow) -> ImageAnnotation:
+    def _parse_annotation(self, row: TableRow) -> ImageAnnotation:
         """Return the annotation of a row; ValueError if it is invalid, OverflowError if a side is infinite."""
         width, height = (int(row.read_number(side)) if row.cells.get(side) else 0 for side in ("width", "height"))
         annotation = ImageAnnotation(row.cells[self.picture_column], row.place, width, height)

@@ -61,7 +61,7 @@ class CaptionsForm(AnnotationForm):
         for delimiter in _DELIMITERS:
             columns = parse_table_columns(head, delimiter)
             if delimiter == "|" and columns == _NUMBERED_COLUMNS:
-                # Not read as a table: one row of Flickr30k's file lacks a delimiter.
+                # The file is not read as a table, since one row of Flickr30k's file lacks a delimiter.
                 return cls(path, is_numbered=True)
             picture_column = next((column for column in _PICTURE_COLUMNS if column in columns), "")
             caption_column = next((column for column in _CAPTION_COLUMNS if column in columns), "")

@@ -59,7 +59,7 @@ class CelebaForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> CelebaForm | None:
-        """Return the form of a list with columns of CelebA; None for another file."""
+        """Return the form of a list with columns of CelebA; None for any other file."""
         return cls((path,)) if _find_kind(_find_columns(head)) else None
 
     @classmethod
@@ -100,7 +100,7 @@ class CelebaForm(AnnotationForm):
             partitions_path = pick_file(list_first_entries(eval_folder), *_PARTITION_NAMES)
         if not partitions_path:
             return self
-        # An empty split: each row has the number of its split.
+        # With an empty split for the list, each row has the number of its split.
         return dataclasses.replace(self, lists=SplitLists.open([(partitions_path, "")]))
 
     @property
@@ -125,7 +125,7 @@ class CelebaForm(AnnotationForm):
                 names.objects = (FACE,)
                 if kind == _LANDMARKS_KIND:
                     names.keypoints = _POINTS
-        for annotated in group_parts(pair for path in self.paths for pair in _read_parts(path)):
+        for annotated in group_parts(pair for path in self.paths for pair in _read_annotations(path)):
             yield annotated if isinstance(annotated, BadRecordError) else _join_face(annotated)
 
 
@@ -147,26 +147,28 @@ def _find_kind(columns: Sequence[str]) -> str:
     return _BOX_KIND if {*_BOX_COLUMNS, _PICTURE_COLUMN} <= {*columns} else ""
 
 
-def _read_parts(path: str) -> Iterator[tuple[str, Annotated]]:
-    """Yield (picture, annotation) for each row of a list of attributes, boxes or landmarks; for a bad row (picture or unique key,
-    error).
+def _read_annotations(path: str) -> Iterator[tuple[str, Annotated]]:
+    """Yield (picture's name, annotation) for each row of a list, or (picture's name or unique key, error) for a bad row.
+
+    Args:
+        path: path of a list of attributes, boxes or landmarks.
     """
     kind = _find_kind(_find_columns(read_start(path)))
     parse_row = {_ATTRIBUTES_KIND: _parse_attributes, _BOX_KIND: _parse_box, _LANDMARKS_KIND: _parse_landmarks}[kind]
-    seen_pictures: set[str] = set()
+    seen_names: set[str] = set()
     for row in _read_rows(path):
         if isinstance(row, BadRecordError):
             # The message names the line, so no other row has this key.
             yield str(row), row
             continue
-        picture = row.cells[_PICTURE_COLUMN]
+        picture_name = row.cells[_PICTURE_COLUMN]
         try:
-            if picture in seen_pictures:
+            if picture_name in seen_names:
                 raise ValueError("listed twice")
-            seen_pictures.add(picture)
-            yield picture, parse_row(row)
+            seen_names.add(picture_name)
+            yield picture_name, parse_row(row)
         except ValueError as error:
-            yield picture, row.place.make_error(str(error), picture)
+            yield picture_name, row.place.make_error(str(error), picture_name)
 
 
 def _read_rows(path: str) -> Iterator[TableRow | BadRecordError]:

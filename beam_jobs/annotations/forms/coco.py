@@ -44,7 +44,7 @@ CATEGORIES = "categories"
 # A file that begins with `info` or `licenses` counts as well: these may be longer than the head.
 _HEAD = re.compile(rb'\s*\{(?:\s*"(?:info|licenses)"|.*"(?:images|annotations|categories)"\s*:\s*\[)', re.DOTALL)
 _BOM = b"\xef\xbb\xbf"
-# Most characters of an unknown id that a message shows.
+# Maximum number of characters of an unknown id that a message shows.
 _SHOWN_CHARACTERS = 80
 
 
@@ -62,7 +62,7 @@ class CocoForm(AnnotationForm):
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> CocoForm | None:
         """Return the form of a JSON object that has an array of images, annotations or categories, or begins with `info` or
-        `licenses`; None for another file.
+        `licenses`; None for any other file.
         """
         return cls(path) if _HEAD.match(head.removeprefix(_BOM)) else None
 
@@ -96,7 +96,7 @@ class CocoForm(AnnotationForm):
                         parts.add(picture, parse_annotation_row(element.value, place, segments))
             if not has_images:
                 raise SourceError(f'{part}: COCO JSON without images. Pass a file that lists them in "images".')
-            # Known only here, since the categories may come after the rows that refer to them.
+            # The names are known only here, since the categories may come after the rows that refer to them.
             names.objects, names.keypoints = categories.names, categories.keypoints
             repeated_offsets = annotation_ids.find_repeated_offsets()
             for _, picture_parts in parts.read_groups():

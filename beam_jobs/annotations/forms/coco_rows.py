@@ -63,14 +63,14 @@ def format_category_key(category_id: Any) -> str:
     return str(category_id) if isinstance(category_id, int) else abbreviate_json(category_id)
 
 
-def _find_row_problem(row: Any, array: str) -> str:
+def _find_row_problem(row: Any, array_key: str) -> str:
     """Return why a row of an array, `IMAGES` or `ANNOTATIONS`, belongs to no picture; an empty string if it belongs to one."""
     if not isinstance(row, dict):
-        return f"not a JSON object in {array!r}: {abbreviate_json(row)}"
-    id_key = _PICTURE_ID_KEYS[array]
+        return f"not a JSON object in {array_key!r}: {abbreviate_json(row)}"
+    id_key = _PICTURE_ID_KEYS[array_key]
     picture_id = row.get(id_key)
     is_id = isinstance(picture_id, int | str) and not isinstance(picture_id, bool)
-    return "" if is_id else f"no {id_key!r} in {array!r}: {abbreviate_json(row)}"
+    return "" if is_id else f"no {id_key!r} in {array_key!r}: {abbreviate_json(row)}"
 
 
 def parse_image_row(row: Any, place: Place) -> Annotated:
@@ -80,7 +80,7 @@ def parse_image_row(row: Any, place: Place) -> Annotated:
         return place.make_error(problem)
     name = row.get("file_name")
     if name is None and isinstance(row.get("coco_url"), str):
-        # As in LVIS: http://images.cocodataset.org/train2017/000000391895.jpg.
+        # LVIS has only the URL, such as http://images.cocodataset.org/train2017/000000391895.jpg.
         name = "/".join(row["coco_url"].split("/")[-2:])
     if not isinstance(name, str) or not name:
         return place.make_error(f"an image without 'file_name': {abbreviate_json(row)}")

@@ -49,7 +49,7 @@ class ImageFolderForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> ImageFolderForm | None:
-        """Return the form of a CSV with the column file_name, or of JSONL with this key; None for another file."""
+        """Return the form of a CSV with the column file_name, or of JSONL with this key; None for any other file."""
         if _PICTURE in parse_table_columns(head):
             return cls(path, is_csv=True)
         # The first line, without the byte order mark of UTF-8.
@@ -99,6 +99,7 @@ def _read_csv_rows(path: str) -> Iterator[tuple[Place, Mapping[str, Any] | BadRe
             # The caller uses the place only of valid rows: the error names the line.
             yield Place(path), row
         else:
+            # Columns that are no values, such as captions, have no kind, and are text.
             yield row.place, {name: _parse_cell(cell, kinds.get(name, STR)) for name, cell in row.cells.items()}
 
 

@@ -47,7 +47,7 @@ class OpenImagesForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> OpenImagesForm | None:
-        """Return the form of a CSV with the columns ImageID and LabelName; None for another file."""
+        """Return the form of a CSV with the columns ImageID and LabelName; None for any other file."""
         if not _is_open_images(head):
             return None
         return cls(
@@ -58,11 +58,11 @@ class OpenImagesForm(AnnotationForm):
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OpenImagesForm | None:
         """Return the form of a folder's CSVs of boxes or, if there are none, of its CSVs of classes; None without either."""
         del path
-        heads = {entry.path: read_start(entry.path) for entry in entries if _is_csv(entry)}
-        paths = [file for file, head in heads.items() if _is_open_images(head)]
+        heads_by_path = {entry.path: read_start(entry.path) for entry in entries if _is_csv(entry)}
+        paths = [file for file, head in heads_by_path.items() if _is_open_images(head)]
         if not paths:
             return None
-        box_paths = [file for file in paths if _has_boxes(heads[file])]
+        box_paths = [file for file in paths if _has_boxes(heads_by_path[file])]
         return cls(tuple(box_paths or paths), _find_descriptions(entries, has_boxes=bool(box_paths)))
 
     def list_parts(self) -> Iterable[str]:
@@ -79,10 +79,10 @@ class OpenImagesForm(AnnotationForm):
             names.objects = tuple(names_by_label.values())
         else:
             names.pictures = tuple(names_by_label.values())
-        return group_parts(_read_parts(part, names_by_label, has_boxes=has_boxes))
+        return group_parts(_read_annotations(part, names_by_label, has_boxes=has_boxes))
 
 
-def _read_parts(path: str, names_by_label: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
+def _read_annotations(path: str, names_by_label: dict[str, str], *, has_boxes: bool) -> Iterator[tuple[str, Annotated]]:
     """Yield (picture, annotation) for each row, or (picture or unique key, error) for a bad row."""
     parse_row = _parse_box if has_boxes else _parse_class
     for row in read_table_rows(path):
@@ -145,8 +145,8 @@ def _find_descriptions(entries: Iterable[Entry], *, has_boxes: bool) -> str:
     With `has_boxes`, a file for boxes is preferred; without it, a file for whole pictures.
     """
     files = [entry for entry in entries if _DESCRIPTIONS in entry.name and _is_csv(entry)]
-    preferred = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
-    return next((entry.path for entry in [*preferred, *files]), "")
+    preferred_files = [entry for entry in files if (_BOXABLE in entry.name) == has_boxes]
+    return next((entry.path for entry in [*preferred_files, *files]), "")
 
 
 def _read_class_names(path: str) -> dict[str, str]:
@@ -155,14 +155,14 @@ def _read_class_names(path: str) -> dict[str, str]:
     Raises:
         SourceError: a row is not a label and a name, or a label has two names.
     """
-    names: dict[str, str] = {}
+    names_by_label: dict[str, str] = {}
     for place, cells in read_table_cells(path):
         if cells[0] == "LabelName":
             continue
-        if len(cells) != 2 or names.get(cells[0], cells[1]) != cells[1]:
+        if len(cells) != 2 or names_by_label.get(cells[0], cells[1]) != cells[1]:
             raise SourceError(
                 f"{path} line {place.line}: no label and name, or the label comes twice: {', '.join(cells)}. Fix the row."
             )
-        names[cells[0]] = cells[1]
-    counts = Counter(names.values())
-    return {label: name if counts[name] == 1 else label for label, name in names.items()}
+        names_by_label[cells[0]] = cells[1]
+    label_counts = Counter(names_by_label.values())
+    return {label: name if label_counts[name] == 1 else label for label, name in names_by_label.items()}

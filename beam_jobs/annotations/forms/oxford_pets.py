@@ -47,7 +47,7 @@ class OxfordPetsForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> OxfordPetsForm | None:
-        """Return the form of a list of breeds, with the folder `trimaps` next to it if there is one; None for another file."""
+        """Return the form of a list of breeds, with the folder `trimaps` next to it if there is one; None for any other file."""
         if not _HEAD.match(head):
             return None
         trimaps = storage_for(path).join(find_parent(path) or ".", "trimaps")
@@ -56,7 +56,7 @@ class OxfordPetsForm(AnnotationForm):
 
     @classmethod
     def detect_folder(cls, path: str, entries: Sequence[Entry]) -> OxfordPetsForm | None:
-        """Return the form of a folder with list.txt and trimaps; None for another folder."""
+        """Return the form of a folder with list.txt and trimaps; None for any other folder."""
         del path
         trimaps, list_path = pick_folder(entries, "trimaps"), pick_file(entries, "list.txt")
         if not trimaps or not list_path:

@@ -70,7 +70,7 @@ class VocForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> VocForm | None:
-        """Return the form of an XML file whose root is an annotation; None for another file."""
+        """Return the form of an XML file whose root is an annotation; None for any other file."""
         return cls(path, is_folder=False) if _HEAD.match(head) else None
 
     @classmethod

@@ -130,7 +130,7 @@ class YoloForm(AnnotationForm):
 def _find_picture_name(relative_path: str) -> str:
     """Return the name of a file's picture, without extension: `train/images/0001` for `train/labels/0001.txt`."""
     *folders, name = relative_path[: -len(".txt")].split("/")
-    # As YOLO does: the last of several folders `labels` stands for `images`.
+    # As in YOLO, the last of several folders `labels` stands for `images`.
     label_levels = [level for level, folder in enumerate(folders) if folder == "labels"]
     if label_levels:
         folders[label_levels[-1]] = "images"

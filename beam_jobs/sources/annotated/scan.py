@@ -81,7 +81,7 @@ class AnnotationFacts:
         # Column 0 has the high halves.
         self.digests += key_digests(keys)[:, 0].tobytes()
 
-    def first_blocks(self) -> dict[int, int]:
+    def find_first_blocks(self) -> dict[int, int]:
         """Return the index of each part's first block (or range) among those of all parts, by index of the part."""
         return sum_blocks_before(self.files)
 
@@ -97,7 +97,7 @@ class AnnotationScan:
         form: form of the file.
         part: path of the file.
         file_index: index of the file among all.
-        find: function from a name in the file to the pictures that it may refer to.
+        find_pictures: function from a name in the file to the pictures that it may refer to.
         folder: folder of the pictures.
 
     Attributes:
@@ -105,13 +105,18 @@ class AnnotationScan:
     """
 
     def __init__(
-        self, form: AnnotationForm, part: str, file_index: int, find: Callable[[str], list[Picture]], folder: str
+        self,
+        form: AnnotationForm,
+        part: str,
+        file_index: int,
+        find_pictures: Callable[[str], list[Picture]],
+        folder: str,
     ) -> None:
         self.facts = AnnotationFacts()
         self._form = form
         self._part = part
         self._file_index = file_index
-        self._find = find
+        self._find_pictures = find_pictures
         self._folder = folder
         # Keys of the pictures since the last call of `take_rows`, and the number of all pictures so far.
         self._keys: list[str] = []
@@ -125,7 +130,7 @@ class AnnotationScan:
     def take_rows(self) -> KeyRows:
         """Return the digests of the keys of the pictures read since the last call; add the keys to `facts`.
 
-        A picture's index in the file takes the place of a line number.
+        A picture's index among the matched ones of the file takes the place of a line number.
         """
         lines = range(self._picture_count - len(self._keys), self._picture_count)
         rows = make_key_rows(self._keys, lines, self._file_index)
@@ -159,14 +164,14 @@ class AnnotationScan:
     def _match_picture(self, annotation: ImageAnnotation | BadRecordError) -> AnnotatedPicture | BadRecordError:
         """Return an annotation with its picture, or its error if it is invalid or has no or several pictures; update the facts."""
         if isinstance(annotation, BadRecordError):
-            return self._make_rejection(annotation, self._find(annotation.key) if annotation.key else [])
-        pictures = self._find(annotation.picture)
+            return self._reject_annotation(annotation, self._find_pictures(annotation.key) if annotation.key else [])
+        pictures = self._find_pictures(annotation.picture)
         if not pictures:
             self.facts.missing_picture = self.facts.missing_picture or annotation.picture
             return annotation.place.make_error("no such picture in the input", annotation.picture)
         if len(pictures) > 1:
             names = " and ".join(picture.key for picture in pictures[:2])
-            return self._make_rejection(
+            return self._reject_annotation(
                 annotation.place.make_error(f"its name matches several pictures, {names}", annotation.picture), pictures
             )
         self.facts.contents.add(annotation)
@@ -177,10 +182,10 @@ class AnnotationScan:
         self._picture_count += 1
         return AnnotatedPicture(pictures[0], annotation)
 
-    def _make_rejection(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
-        """Return an annotation's error, with the key of its picture if there is exactly one.
+    def _reject_annotation(self, error: BadRecordError, pictures: Sequence[Picture]) -> BadRecordError:
+        """Return an annotation's error, with the key of its picture if there is exactly one; count the pictures as annotated.
 
-        The pictures count as annotated, so that the listing does not report them again as pictures without annotation.
+        Otherwise the listing would report them again, as pictures without annotation.
         """
         self.facts.add_annotated([picture.key for picture in pictures])
         return add_key(error, pictures[0].key) if len(pictures) == 1 else error

@@ -70,8 +70,8 @@ class AnnotatedImages(ScannedSource):
     has_classes = True
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions) -> AnnotatedImages:
-        """Find the form of the annotations.
+    def open(cls, options: ConvertOptions, source_options: SourceOptions) -> AnnotatedImages:
+        """Open the source, after detecting the form of the annotations.
 
         Args:
             options: options of the conversion.
@@ -130,7 +130,7 @@ class AnnotatedImages(ScannedSource):
         """The splits that the annotations list."""
         return self.form.split_lists.splits
 
-    def no_facts(self) -> AnnotationFacts:
+    def make_empty_facts(self) -> AnnotationFacts:
         """Return empty facts."""
         return AnnotationFacts()
 
@@ -205,8 +205,8 @@ class AnnotatedImages(ScannedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each picture that is skipped: a picture that the lists of splits lack or,
-                with `--unannotated=skip`, a picture without annotation.
+            ignored: list to which this method appends the path of each picture that it skips: a picture that the lists of splits
+                lack or, with `--unannotated=skip`, a picture without annotation.
             reject: called with the error of an annotation that is invalid or does not match exactly one picture and, unless
                 `--unannotated` is `skip` or `empty`, of a picture without annotation.
 
@@ -261,7 +261,7 @@ class AnnotatedImages(ScannedSource):
         split = self.form.split_lists.find_split(picture.key) or ""
         if not split:
             split = _find_outer_split(picture.key.split("/")[:-1])
-            # `AnnotatedImages.find` has rejected --split if there are lists of splits.
+            # `AnnotatedImages.open` has rejected --split if there are lists of splits.
             if split:
                 reject_split_flag(self.options, f"{self.options.input} has split folders already ({split})")
         return make_reference(

@@ -96,8 +96,8 @@ class ClassFolders(Source):
     takes_label_type: bool = True
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
-        """Find splits and classes of an input; list folders, not the files in them.
+    def open(cls, options: ConvertOptions, source_options: SourceOptions) -> ClassFolders:
+        """Open the source, after listing the folders of splits and classes, but not the files in them.
 
         Args:
             options: options of the conversion.
@@ -111,15 +111,15 @@ class ClassFolders(Source):
         """
         subfolders = _list_subfolders(options.input)
         names = [entry.name for entry in subfolders]
-        splits = find_splits(names, options.input)
-        if splits:
+        splits_by_name = find_splits(names, options.input)
+        if splits_by_name:
             reject_split_flag(options, f"{options.input} has split folders already ({', '.join(names)})")
-            tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits[entry.name]) for entry in subfolders)
+            tops = tuple(SplitFolder(entry.path, f"{entry.name}/", splits_by_name[entry.name]) for entry in subfolders)
         else:
             tops = (SplitFolder(options.input, "", ""),)
         classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
         # Without split folders, the subfolders of the input are the class folders.
-        folders = subfolders if not splits else [entry for top in tops for entry in _list_subfolders(top.path)]
+        folders = subfolders if not splits_by_name else [entry for top in tops for entry in _list_subfolders(top.path)]
         if classes.labels is None and not classes.has_integers:
             return cls(options, tops, Labels(tuple(sorted({entry.name for entry in folders}))), classes)
         for entry in folders:
@@ -129,11 +129,11 @@ class ClassFolders(Source):
                 raise _make_no_class_error(entry, classes, error) from None
         if classes.labels is not None:
             return cls(options, tops, classes.labels, classes)
-        largest = max(folders, key=lambda entry: int(entry.name))
+        largest_folder = max(folders, key=lambda entry: int(entry.name))
         numbers = {entry.name for entry in folders}
         # With --append, the dataset may have the classes whose numbers are missing here.
         if not options.append:
-            check_classes(int(largest.name), len(numbers), largest.path)
+            check_classes(int(largest_folder.name), len(numbers), largest_folder.path)
         return cls(options, tops, make_integer_labels(numbers), classes)
 
     @property
@@ -182,7 +182,7 @@ class ClassFolders(Source):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file and folder that is skipped because of its name.
+            ignored: list to which this method appends the path of each file and folder that it skips because of its name.
             reject: never called: the file was just listed, and its folder is a class.
         """
         del reject
@@ -225,7 +225,7 @@ def _list_subfolders(folder: str) -> list[Entry]:
             subfolders.append(entry)
         else:
             first_file = first_file or entry
-        # An error either way; a folder among the first names improves its message.
+        # A file is an error in any case; a folder among the first names improves its message.
         if first_file is not None and (subfolders or index >= _MAX_NAMES):
             break
     if first_file is not None:

@@ -89,8 +89,10 @@ class ImageNet(Source):
     features: tuple[Feature, ...] = (Feature(_EXTRA, "bytes", "string", encoding="utf8"),)
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
-        """Find ImageNet's files in the input's folder from listings and the headers of tars; None if it has another layout.
+    def detect(cls, options: ConvertOptions, source_options: SourceOptions) -> ImageNet | None:
+        """Return the source of ImageNet's files in the input's folder; None if it has a different layout.
+
+        The layout is detected from listings and the headers of tars.
 
         Raises:
             SourceError: there are validation images without a file of synsets, a line of this file is not a synset or not
@@ -136,7 +138,7 @@ class ImageNet(Source):
                 or set(synsets)
             )
             classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
-        # Raises for a synset that is not one of the classes, such as those of --labels FILE.
+        # `resolve` raises for a synset that is not one of the classes, such as those of --labels FILE.
         for line_number, synset in enumerate(synsets, 1):
             classes.resolve(synset, f"{synset_file} line {line_number}")
         return cls(options, tuple(parts), classes, synset_file, synsets)
@@ -244,7 +246,7 @@ def _list_synset_parts(options: ConvertOptions, split: str, entry: Entry) -> Ite
         for folder in _list_visible(entry.path):
             yield ImageNetUnit(split, folder.path, is_tar=False, synset=folder.name)
         return
-    outer = Tars.find(options, SourceOptions(), InputFiles(entry.path))
+    outer = Tars.open(options, SourceOptions(), InputFiles(entry.path))
     if outer.form != TARS:
         raise SourceError(f"{entry.path} is not a tar of tars, as ImageNet's is. Download it again.")
     for part in outer.parts():

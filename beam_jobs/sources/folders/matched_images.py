@@ -82,18 +82,18 @@ class MatchedImages(ClassifiedSource):
     takes_label_from: bool = True
 
     @classmethod
-    def find(
-        cls, options: ConvertOptions, source_options: SourceOptions, fixed_folder: str, parts: tuple[str, ...]
+    def open(
+        cls, options: ConvertOptions, source_options: SourceOptions, fixed_folder: str, pattern: tuple[str, ...]
     ) -> MatchedImages:
-        """Return the source of a pattern.
+        """Open the source of a pattern.
 
-        It looks at the first files for `--label-from`, and to reject `--split` if their folders are splits already.
+        This looks at the first files for `--label-from`, and to reject `--split` if their folders are splits already.
 
         Args:
             options: options of the conversion.
             source_options: options of labels.
             fixed_folder: the folder before the pattern's first wildcard.
-            parts: parts of the pattern from there on; see `split_pattern`.
+            pattern: parts of the pattern from there on; see `split_pattern`.
 
         Raises:
             SourceError: the file of `--labels` is invalid.
@@ -102,19 +102,21 @@ class MatchedImages(ClassifiedSource):
                 paths, see `PathLabels.infer`.
         """
         paths = (
-            key for entry, key in expand_below(fixed_folder, parts) if not entry.is_folder and not is_ignored_path(key)
+            key
+            for entry, key in expand_below(fixed_folder, pattern)
+            if not entry.is_folder and not is_ignored_path(key)
         )
         path_labels = PathLabels.infer(source_options, paths)
         if path_labels is None:
             has_classes = not source_options.unlabelled
             classes = Classes.open(source_options, has_integers=source_options.label_type == INT)
-            source = cls(options, fixed_folder, parts, classes, has_classes=has_classes, folder_classes=has_classes)
+            source = cls(options, fixed_folder, pattern, classes, has_classes=has_classes, folder_classes=has_classes)
         else:
             has_classes = path_labels.has_classes
             source = cls(
                 options,
                 fixed_folder,
-                parts,
+                pattern,
                 path_labels.classes,
                 has_classes=has_classes,
                 path_labels=path_labels,
@@ -122,7 +124,7 @@ class MatchedImages(ClassifiedSource):
             )
         if options.split:
             # Fail early for the first files; all files are checked when they are listed.
-            first_matches = itertools.islice(expand_below(fixed_folder, parts), _MAX_MATCHES)
+            first_matches = itertools.islice(expand_below(fixed_folder, pattern), _MAX_MATCHES)
             source._reject_splits({key for entry, key in first_matches if not entry.is_folder})
         return source
 
@@ -176,7 +178,7 @@ class MatchedImages(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with the path of each file that is skipped because of its name.
+            ignored: list to which this method appends the path of each file that it skips because of its name.
             reject: called with the error of a file whose folder is not a known class, or whose path `--label-from` rejects.
 
         Raises:

@@ -34,12 +34,12 @@ _TOO_SHORT = "the file ends before the last record that its header counts"
 _FIX = "Download it again, or remove it from the input."
 
 
-def read_header(path: str, allowed_counts: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+def read_header(path: str, allowed_dimension_counts: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     """Return the sizes of the dimensions in an IDX file, and the number of bytes of its header.
 
     Args:
         path: path of the file, which may be compressed.
-        allowed_counts: numbers of dimensions that the file may have.
+        allowed_dimension_counts: numbers of dimensions that the file may have.
 
     Raises:
         SourceError: the file is not an IDX file of unsigned bytes with an allowed number of dimensions.
@@ -47,9 +47,10 @@ def read_header(path: str, allowed_counts: tuple[int, ...]) -> tuple[tuple[int, 
     """
     # The longest header has 4 sizes of 4 bytes.
     head = read_head(path, _MAGIC_BYTES + 4 * 4)
-    if len(head) < _MAGIC_BYTES or head[:2] != b"\0\0" or head[3] not in allowed_counts:
+    if len(head) < _MAGIC_BYTES or head[:2] != b"\0\0" or head[3] not in allowed_dimension_counts:
         raise SourceError(
-            f"{path} is not an IDX file of {' or '.join(map(str, allowed_counts))} dimensions: it begins with {head[:4]!r}. {_FIX}"
+            f"{path} is not an IDX file of {' or '.join(map(str, allowed_dimension_counts))} dimensions: it begins with"
+            f" {head[:4]!r}. {_FIX}"
         )
     if head[2] != _UNSIGNED_BYTE:
         raise SourceError(f"{path} has values of IDX type 0x{head[2]:02x} (expected 0x08, unsigned bytes). {_FIX}")
@@ -79,23 +80,23 @@ def check_shape(path: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def read_label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
+def read_label_pieces(path: str, first_label: int, label_count: int) -> Iterator[bytes]:
     """Yield labels, a byte each, in pieces: a header may claim billions.
 
     Args:
         path: path of a file of labels.
-        first: index of the first label to read; 0 if the file is compressed.
-        length: number of labels to read; all if the file is compressed.
+        first_label: index of the first label to read; 0 if the file is compressed.
+        label_count: number of labels to read; all if the file is compressed.
 
     Raises:
         CorruptionError: the file has fewer labels, or if it is compressed, more.
     """
     # A file of labels has one dimension, so its header has one size of 4 bytes.
     start = _MAGIC_BYTES + 4
-    sizes = (min(_PIECE_LABELS, length - piece_start) for piece_start in range(0, length, _PIECE_LABELS))
+    sizes = (min(_PIECE_LABELS, label_count - piece_start) for piece_start in range(0, label_count, _PIECE_LABELS))
     compression = read_compression(path)
     if not compression:
-        start += first
+        start += first_label
         for size in sizes:
             labels = storage_for(path).read_range(path, start, size)
             start += len(labels)
@@ -112,7 +113,7 @@ def read_label_pieces(path: str, first: int, length: int) -> Iterator[bytes]:
 
 def read_exactly(file: BinaryIO, size: int, path: str) -> bytes:
     """Return the next `size` bytes of a file; CorruptionError if it has fewer."""
-    # In pieces: one read would allocate `size` bytes, which a header may claim, before it finds the end.
+    # Read in pieces: one read would allocate `size` bytes, which a header may claim, before it finds the end.
     pieces: list[bytes] = []
     missing_bytes = size
     while missing_bytes and (piece := file.read(min(missing_bytes, _PIECE_BYTES))):

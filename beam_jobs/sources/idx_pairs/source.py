@@ -61,7 +61,7 @@ class IdxUnit(NamedTuple):
     shape: tuple[int, ...]
     first: int
     length: int
-    # Not `header_bytes`: files in rejects/ are named by hashes of the repr, which includes names of fields.
+    # The name stays `header`: files in rejects/ are named by hashes of the repr, which includes names of fields.
     header: int
 
 
@@ -110,8 +110,8 @@ class IdxPairs(ClassifiedSource):
         return dataclasses.replace(self, note=note)
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> IdxPairs:
-        """Pair up the files and read their headers.
+    def open(cls, options: ConvertOptions, source_options: SourceOptions, paths: Iterable[str]) -> IdxPairs:
+        """Open the source, after pairing up the files and reading their headers.
 
         Args:
             options: options of the conversion.
@@ -154,8 +154,7 @@ class IdxPairs(ClassifiedSource):
             CorruptionError: a file is truncated, or a compressed one is damaged or has more records than its header counts.
         """
         del ignored
-        # Bytes of an image.
-        size = math.prod(unit.shape)
+        image_bytes = math.prod(unit.shape)
         payload = Pixels(tuple(unit.shape))
         compression = read_compression(unit.images)
         with open_decompressed(unit.images, compression) if compression else contextlib.nullcontext() as stream:
@@ -166,7 +165,7 @@ class IdxPairs(ClassifiedSource):
             for index, label in enumerate(labels, unit.first):
                 key = f"{unit.name}/{index:08d}"
                 # Only a compressed file is read here: otherwise, references point into the file.
-                data = b"" if stream is None else read_exactly(stream, size, unit.images)
+                data = b"" if stream is None else read_exactly(stream, image_bytes, unit.images)
                 try:
                     name = self.classes.resolve(str(label), f"{unit.labels}, label {index}")
                 except BadRecordError as error:
@@ -176,9 +175,9 @@ class IdxPairs(ClassifiedSource):
                     self.options,
                     key,
                     path=unit.images,
-                    # In a compressed file, the offset in the unpacked stream; then `data` has the bytes.
-                    offset=unit.header + index * size,
-                    size=size,
+                    # For a compressed file, this is the offset in the unpacked stream, and `data` has the bytes.
+                    offset=unit.header + index * image_bytes,
+                    size=image_bytes,
                     split=unit.split,
                     labels=(name,) if self.has_classes else (),
                     payload=payload,

@@ -62,11 +62,11 @@ def _is_cifar100_name(name: str) -> bool:
 
 
 def read_cifar_names(folder: str) -> tuple[tuple[str, ...], str] | None:
-    """Return (class names, path of their file) of a folder of CIFAR; None if the folder has no file of names.
+    """Return (class names, path of the file that has them) for a folder of CIFAR; None if the folder has no such file.
 
     Raises:
-        CorruptionError: the file is truncated or damaged, or a pickle without names.
-        SourceError: the file is a pickle of something else than a dict, or has objects of types that are not read.
+        CorruptionError: the file is truncated or damaged, or is a pickle without a list of names.
+        SourceError: the file is a pickle that is not a dict, or that has objects of types that are not read.
     """
     storage = storage_for(folder)
     for name, key in _NAME_FILES.items():

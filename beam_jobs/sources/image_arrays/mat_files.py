@@ -39,7 +39,7 @@ _MATRIX, _COMPRESSED, _UINT8 = 14, 15, 2
 _UINT8_CLASS = 9
 # Format of `struct`, by type of the numbers.
 _STRUCT_FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
-# Most bytes of flags, sizes and name of a variable.
+# Maximum number of bytes of the flags, of the sizes and of the name of a variable.
 _MAX_HEADER_BYTES = 1 << 12
 _EXTRA = "extra"
 _LABEL_OF_ZERO = 10
@@ -60,7 +60,7 @@ class _Variable(NamedTuple):
         order: byte order, in the notation of `struct`.
     """
 
-    # A unit's `repr` names its file of rejects, so the names of these fields stay.
+    # The names of these fields stay: files in rejects/ are named by hashes of a unit's `repr`, which includes them.
     name: str
     shape: tuple[int, ...]
     kind: int
@@ -71,9 +71,24 @@ class _Variable(NamedTuple):
     is_compressed: bool
     order: str
 
+    @property
+    def is_uint8_array(self) -> bool:
+        """Whether it is an array of uint8 that is also stored as uint8: stored numbers may have a narrower type than the array."""
+        return (self.kind, self.numbers) == (_UINT8_CLASS, _UINT8)
+
+    @property
+    def first_number_offset(self) -> int:
+        """Offset of the first number in the file; without meaning for a compressed variable."""
+        return self.element + self.start
+
+    @property
+    def number_format(self) -> str:
+        """Format of a stored number with its byte order, in the notation of `struct`; empty if there is none for its type."""
+        code = _STRUCT_FORMATS.get(self.numbers)
+        return f"{self.order}{code}" if code else ""
+
     def open(self, path: str) -> PieceReader:
         """Return a reader positioned at the first number."""
-        # `element` is the offset of the content in the file, and `start` that of the first number in the unpacked content.
         pieces = read_pieces(path, self.element, self.size)
         reader = PieceReader(decompress_zlib(pieces) if self.is_compressed else pieces, path, self.element)
         # Skip what comes before the numbers: tags, flags, sizes and name.
@@ -110,25 +125,20 @@ class MatFile(ImageSet):
         count = self.images.shape[3]
         # Images of an uncompressed variable are read when they are converted.
         reader = self.images.open(self.path) if self.images.is_compressed else None
-        # `element` is the offset of the variable's content in the file, and `start` that of its first number in the content. Their
-        # sum has no meaning for a compressed variable, whose images are read here.
-        first_offset = self.images.element + self.images.start
-        # Format of a label: `numbers` is the code of the labels' type in the file, such as 9 for double.
-        number_format = f"{self.labels.order}{_STRUCT_FORMATS[self.labels.numbers]}"
-        for index, label in enumerate(read_numbers(self.labels.open(self.path), number_format, count)):
-            # Also False for NaN and infinity, for which int() below would raise.
+        for index, label in enumerate(read_numbers(self.labels.open(self.path), self.labels.number_format, count)):
+            # NaN and infinity, for which int() below would raise, are not whole numbers either.
             if not float(label).is_integer():
                 raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
             digit = 0 if label == _LABEL_OF_ZERO else int(label)
             data = reader.take(size) if reader is not None else b""
-            yield ImageRow(first_offset + index * size, (str(digit),), data)
+            yield ImageRow(self.images.first_number_offset + index * size, (str(digit),), data)
 
 
 def open_mat_file(path: str) -> MatFile:
     """Return the images of a MATLAB file.
 
     Raises:
-        SourceError: the file has other variables or shapes than SVHN's.
+        SourceError: the file does not have the variables of SVHN, or their shapes or types do not fit.
         CorruptionError: the file is truncated or damaged.
     """
     variables = {variable.name: variable for variable in _list_variables(path)}
@@ -138,11 +148,9 @@ def open_mat_file(path: str) -> MatFile:
             f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
             " Save its images as files."
         )
-    # `kind` is the code of a variable's class, and `numbers` that of the type of its numbers, which may be narrower. Sizes are
-    # signed numbers in the file.
-    is_uint8 = (images.kind, images.numbers) == (_UINT8_CLASS, _UINT8)
-    are_images = is_uint8 and len(images.shape) == 4 and min(images.shape) >= 0
-    if not are_images or math.prod(labels.shape) != images.shape[3] or labels.numbers not in _STRUCT_FORMATS:
+    # Sizes are signed numbers in the file.
+    is_image_array = images.is_uint8_array and len(images.shape) == 4 and min(images.shape) >= 0
+    if not is_image_array or math.prod(labels.shape) != images.shape[3] or not labels.number_format:
         raise SourceError(
             f"{path}: X is {list(images.shape)} and y {list(labels.shape)} (expected X of uint8 [height, width, channels, N] and N"
             " labels). Save its images as files."
@@ -178,36 +186,49 @@ def _list_variables(path: str) -> Iterator[_Variable]:
         offset += length if is_compressed else _pad_size(length)
 
 
-def _read_variable(path: str, offset: int, size: int, order: str, *, is_compressed: bool) -> _Variable:
+def _read_variable(
+    path: str, content_offset: int, content_bytes: int, byte_order: str, *, is_compressed: bool
+) -> _Variable:
     """Return a variable, described by its flags, sizes and name, without reading its numbers.
 
     Args:
         path: path of the file.
-        offset: offset of the content of the variable's element.
-        size: size of that content in bytes.
-        order: byte order, in the notation of `struct`.
+        content_offset: offset of the content of the variable's element.
+        content_bytes: size of that content.
+        byte_order: byte order, in the notation of `struct`.
         is_compressed: whether that content is a stream of zlib with the variable's element.
 
     Raises:
         CorruptionError: the variable is truncated or damaged.
     """
-    pieces = read_pieces(path, offset, size if is_compressed else min(size, _MAX_HEADER_BYTES))
-    reader = _ElementReader(PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, offset), order)
+    pieces = read_pieces(
+        path, content_offset, content_bytes if is_compressed else min(content_bytes, _MAX_HEADER_BYTES)
+    )
+    content = PieceReader(decompress_zlib(pieces) if is_compressed else pieces, path, content_offset)
+    reader = _ElementReader(content, byte_order)
     if is_compressed:
         element_type, _ = reader.read_tag()
         if element_type != _MATRIX:
-            raise CorruptionError(path, offset, "a compressed element of a MATLAB file that is not a variable")
+            raise CorruptionError(path, content_offset, "a compressed element of a MATLAB file that is not a variable")
     flags, sizes, name = reader.read_element(), reader.read_element(), reader.read_element()
     if len(flags) < 4 or len(sizes) % 4:
-        raise CorruptionError(path, offset, "a variable of a MATLAB file without class or sizes")
-    (flag_bits,) = struct.unpack(f"{order}I", flags[:4])
-    shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
+        raise CorruptionError(path, content_offset, "a variable of a MATLAB file without class or sizes")
+    (flag_bits,) = struct.unpack(f"{byte_order}I", flags[:4])
+    shape = struct.unpack(f"{byte_order}{len(sizes) // 4}i", sizes)
     # A cell or a struct has other elements here; the type of the next one is then meaningless, and not used.
     number_type, _ = reader.read_tag()
     # The lowest byte of the flags is the code of the class.
     kind = flag_bits & 0xFF
     return _Variable(
-        name.decode("latin-1"), shape, kind, number_type, reader.position, offset, size, is_compressed, order
+        name.decode("latin-1"),
+        shape,
+        kind,
+        number_type,
+        reader.position,
+        content_offset,
+        content_bytes,
+        is_compressed,
+        byte_order,
     )
 
 

@@ -61,7 +61,7 @@ class _Array(NamedTuple):
     name: str
     shape: tuple[int, ...]
     form: str
-    # Not `header_bytes`: files in rejects/ are named by hashes of the repr, which includes names of fields.
+    # The name stays `header`: files in rejects/ are named by hashes of the repr, which includes names of fields.
     header: int
     is_stored: bool
     offset: int
@@ -72,7 +72,7 @@ class _Array(NamedTuple):
         """Yield a reader positioned at the first number."""
         with open_zip(path) as (_, archive), archive.open(f"{self.name}{_ENDING}") as file:
             reader = PieceReader(_read_pieces(file, path), path, self.offset)
-            # Skip the header: `header` is the number of bytes before the first number.
+            # Skip the bytes before the first number.
             reader.take(self.header)
             yield reader
 
@@ -148,15 +148,17 @@ def open_npz_file(path: str) -> list[NpzSet]:
     """
     file_name = path.rpartition("/")[2]
     arrays = _list_arrays(path)
-    images, labels = _group_arrays(arrays, _IMAGES, path), _group_arrays(arrays, _LABELS, path)
-    if not images or images.keys() != labels.keys():
+    # By the words in their names besides the one for the kind.
+    images_by_words = _group_arrays(arrays, _IMAGES, path)
+    labels_by_words = _group_arrays(arrays, _LABELS, path)
+    if not images_by_words or images_by_words.keys() != labels_by_words.keys():
         raise SourceError(
             f"{path}: a NumPy archive with {', '.join(array.name for array in arrays) or 'no arrays'} (expected pairs such as"
             " x_train and y_train, or train_images and train_labels). Rename the arrays, or save the images as files."
         )
     sets = []
-    for other_words, image_array in sorted(images.items()):
-        label_array = labels[other_words]
+    for other_words, image_array in sorted(images_by_words.items()):
+        label_array = labels_by_words[other_words]
         _check_pair(path, image_array, label_array)
         split = next(filter(None, map(find_folder_split, other_words.split("_"))), "")
         sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))
@@ -193,8 +195,8 @@ def _check_pair(path: str, images: _Array, labels: _Array) -> None:
             " height, width, channels] in C order). Save its images as files."
         )
     # The form of numbers other than integers and bools is empty.
-    are_labels = labels.form != "" and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
-    if not are_labels or labels.shape[0] != images.shape[0] or 0 in labels.shape[1:]:
+    is_label_array = labels.form != "" and 1 <= len(labels.shape) <= 2 and not labels.is_fortran
+    if not is_label_array or labels.shape[0] != images.shape[0] or 0 in labels.shape[1:]:
         raise SourceError(
             f"{path}: {labels.name} are not the labels of {count_text(images.shape[0], 'image')} (got {list(labels.shape)},"
             " expected whole numbers [N], [N, 1] or [N, classes]). Save its images as files."

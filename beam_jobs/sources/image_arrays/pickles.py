@@ -15,10 +15,10 @@ from beam_jobs.references.ranged_file import file_size, open_ranged
 from tpudata.errors import CorruptionError, SourceError
 
 # Longer bytes and strings stay in the file: the pixels of a single image are longer, names of classes and files are not.
-_MAX_READ = 1 << 10
+_MAX_READ_BYTES = 1 << 10
 _BUFFER_BYTES = 1 << 18
-# Longest name of a module or function.
-_MAX_LINE = 256
+# Maximum length of the name of a module or function, with its line end.
+_MAX_LINE_BYTES = 256
 # Functions and types that make an array, by module and name; `_core` is NumPy 2's.
 _RECONSTRUCT, _FROM_BUFFER, _DTYPE, _NDARRAY = "_reconstruct", "_frombuffer", "dtype", "ndarray"
 _KNOWN_NAMES = {
@@ -133,7 +133,7 @@ class _PickleReader:
 
     def _read_line(self) -> str:
         """Return the name up to the next line end; ValueError if it is too long or without an end."""
-        line = self._file.readline(_MAX_LINE)
+        line = self._file.readline(_MAX_LINE_BYTES)
         if not line.endswith(b"\n"):
             raise ValueError("a name without end")
         return line[:-1].decode()
@@ -150,7 +150,7 @@ class _PickleReader:
         start = self._file.tell()
         if not 0 <= size <= self._size - start:
             raise ValueError("the file ends inside a text")
-        if size > _MAX_READ:
+        if size > _MAX_READ_BYTES:
             self._file.seek(start + size)
             self._push(BytesPlace(start, size))
             return
@@ -222,7 +222,7 @@ class _PickleReader:
             # A version, shape, dtype, whether the first axis is the fastest, and the array's bytes.
             _, target.shape, dtype, is_fortran, target.data = state
             target.dtype, target.is_fortran = dtype.name, bool(is_fortran)
-        # CIFAR's arrays are of bytes, which have no order.
+        # The state of a dtype is ignored: CIFAR's arrays are of bytes, which have no order.
         elif not isinstance(target, _Dtype):
             raise TypeError(f"a state of {target!r}")
 
@@ -242,13 +242,13 @@ def _push_integer(reader: _PickleReader) -> None:
 _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME
-    b"(": lambda reader: reader._push(_MARK),
-    b"}": lambda reader: reader._push({}),
-    b"]": lambda reader: reader._push([]),
-    b")": lambda reader: reader._push(()),
-    b"N": lambda reader: reader._push(None),
-    b"\x88": lambda reader: reader._push(True),
-    b"\x89": lambda reader: reader._push(False),
+    b"(": lambda reader: reader._push(_MARK),  # MARK
+    b"}": lambda reader: reader._push({}),  # EMPTY_DICT
+    b"]": lambda reader: reader._push([]),  # EMPTY_LIST
+    b")": lambda reader: reader._push(()),  # EMPTY_TUPLE
+    b"N": lambda reader: reader._push(None),  # NONE
+    b"\x88": lambda reader: reader._push(True),  # NEWTRUE
+    b"\x89": lambda reader: reader._push(False),  # NEWFALSE
     b"K": lambda reader: reader._push(reader._read_number("<B")),  # BININT1
     b"M": lambda reader: reader._push(reader._read_number("<H")),  # BININT2
     b"J": lambda reader: reader._push(reader._read_number("<i")),  # BININT
@@ -271,11 +271,11 @@ _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"s": lambda reader: reader._set_items(list(reader._pop(2))),  # SETITEM
     b"u": lambda reader: reader._set_items(reader._pop_mark()),  # SETITEMS
     b"t": lambda reader: reader._push(tuple(reader._pop_mark())),  # TUPLE
-    b"\x85": lambda reader: reader._push(reader._pop(1)),
-    b"\x86": lambda reader: reader._push(reader._pop(2)),
-    b"\x87": lambda reader: reader._push(reader._pop(3)),
+    b"\x85": lambda reader: reader._push(reader._pop(1)),  # TUPLE1
+    b"\x86": lambda reader: reader._push(reader._pop(2)),  # TUPLE2
+    b"\x87": lambda reader: reader._push(reader._pop(3)),  # TUPLE3
     b"c": lambda reader: reader._push_known_name(reader._read_line(), reader._read_line()),  # GLOBAL
     b"\x93": lambda reader: reader._push_known_name(*map(_decode_text, reader._pop(2))),  # STACK_GLOBAL
-    b"R": lambda reader: reader._reduce(),
-    b"b": lambda reader: reader._build(),
+    b"R": lambda reader: reader._reduce(),  # REDUCE
+    b"b": lambda reader: reader._build(),  # BUILD
 }

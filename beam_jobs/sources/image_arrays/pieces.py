@@ -30,7 +30,7 @@ class PieceReader:
         self._unread = memoryview(b"")
 
     def take(self, size: int) -> bytes:
-        """Return the next `size` bytes; CorruptionError if there are fewer, or compressed data are damaged."""
+        """Return the next `size` bytes; CorruptionError if there are fewer, or compressed data is damaged."""
         parts = []
         missing_bytes = size
         while missing_bytes:
@@ -77,7 +77,7 @@ def read_numbers(reader: PieceReader, number_format: str, count: int) -> Iterato
         count: how many numbers to read; CorruptionError if the reader has fewer.
     """
     number_bytes = struct.calcsize(number_format)
-    # In batches, since a header may claim billions of numbers.
+    # Read in batches, since a header may claim billions of numbers.
     batch_size = 1 << 16
     for first in range(0, count, batch_size):
         yield from (

@@ -50,22 +50,22 @@ def load_source(group: str, name: str) -> Installed | None:
 
 
 def open_installed(
-    name: str, installed: Installed, arguments: Mapping[str, str], options_by_field: Mapping[str, Any]
+    name: str, installed: Installed, argument_texts: Mapping[str, str], options_by_field: Mapping[str, Any]
 ) -> Source:
     """Open a source of an installed package.
 
     Args:
         name: name of the source.
         installed: class or function that its entry point names.
-        arguments: arguments from the command line, as strings; only a class takes any.
+        argument_texts: values of the arguments by name, as strings; only a class takes any.
         options_by_field: options of the conversion, by the name of the field that gets them; a function gets their values.
 
     Raises:
         UsageError: arguments do not fit, a function returns no source, or an attribute of the source has the wrong type.
     """
     if isinstance(installed, type):
-        source = open_with_arguments(name, installed, arguments, options_by_field)
-    elif arguments:
+        source = open_with_arguments(name, installed, argument_texts, options_by_field)
+    elif argument_texts:
         raise make_no_arguments_error(name)
     else:
         source = installed(*options_by_field.values())

@@ -23,14 +23,14 @@ _PARSERS: Mapping[type, Callable[[str], Any]] = types.MappingProxyType(
 
 
 def open_with_arguments(
-    name: str, source_class: type[Source], values: Mapping[str, str], options_by_field: Mapping[str, Any]
+    name: str, source_class: type[Source], argument_texts: Mapping[str, str], options_by_field: Mapping[str, Any]
 ) -> Source:
     """Open a source of an installed package with its own arguments.
 
     Args:
         name: name of the source.
         source_class: class of the source, a dataclass.
-        values: values of the arguments by name, as strings.
+        argument_texts: values of the arguments by name, as strings.
         options_by_field: options of the conversion, by the name of the field that gets them if the class has it.
 
     Raises:
@@ -38,7 +38,7 @@ def open_with_arguments(
     """
     fields = find_argument_fields(source_class)
     hints = _read_type_hints(source_class)
-    unknown_argument = next((argument for argument in values if argument not in fields), None)
+    unknown_argument = next((argument for argument in argument_texts if argument not in fields), None)
     if unknown_argument is not None:
         expected = f"one of {', '.join(fields)}" if fields else "none"
         raise UsageError(
@@ -46,7 +46,7 @@ def open_with_arguments(
             f"{suggestion(unknown_argument, list(fields))}"
         )
     arguments = {
-        argument: _parse_argument(argument, value, hints[argument], name) for argument, value in values.items()
+        argument: _parse_argument(argument, text, hints[argument], name) for argument, text in argument_texts.items()
     }
     missing = [argument for argument, field in fields.items() if _is_required(field) and argument not in arguments]
     if missing:

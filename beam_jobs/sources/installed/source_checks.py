@@ -1,6 +1,7 @@
 """Checks of the values that a source returns: a source of an installed package may return anything.
 
-The functions below call a source's methods for parts, units and references, and report a wrong value in one line that names it.
+`check_attributes` checks a source's attributes; the `list_` functions call its methods for parts, units and references. All report
+a wrong value in one line that names it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _BOOLEAN_ATTRIBUTES = (
     "takes_label_from",
 )
 _MAX_CRC32, _MAX_INT64 = 2**32 - 1, 2**63 - 1
-# Least and largest value of the integers of a Reference.
+# Minimum and maximum of the integers of a Reference.
 _FIELD_RANGES: Mapping[str, tuple[int, int]] = {
     "offset": (-_MAX_INT64, _MAX_INT64),
     "size": (0, _MAX_INT64),
@@ -48,8 +49,8 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 
 def check_attributes(source: Source) -> None:
-    """Raise UsageError if `features`, `labels` or a boolean attribute of a source is of another type than `Source` declares."""
-    # Descriptions of the expected types, by the name of each attribute that is of another type.
+    """Raise UsageError if `features`, `labels` or a boolean attribute of a source is not of the type that `Source` declares."""
+    # Descriptions of the expected types, by the name of each attribute that is not of its type.
     expected_types: dict[str, str] = {}
     features: Any = source.features
     if not isinstance(features, tuple) or not all(isinstance(feature, Feature) for feature in features):
@@ -90,12 +91,12 @@ def list_references(
 
     Raises:
         UsageError: an object is not a reference, or a reference has classes or features that the source's attributes do not
-            declare, which its record would silently lack; or `reject` is called with another error than BadRecordError.
+            declare, which its record would silently lack; or `reject` is called with anything but a BadRecordError.
     """
     method_name = f"{_format_source_name(source)}.references"
 
     def check_and_reject(error: Any) -> None:
-        # The source gets this function as `reject`, so that it cannot reject with another error than BadRecordError.
+        """Call `reject`; UsageError for anything but a BadRecordError. The source gets this function as its `reject`."""
         if not isinstance(error, BadRecordError):
             raise UsageError(
                 f"{method_name}: not an error to reject with (got {type(error).__name__}, expected BadRecordError). {_FIX}"
@@ -144,7 +145,7 @@ class _ReferenceCheck:
         try:
             has_accepted_labels = labels in self._accepted_labels
         except TypeError:
-            # Labels that are not hashable.
+            # The labels are not hashable.
             return False
         return (
             has_accepted_labels

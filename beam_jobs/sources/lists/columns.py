@@ -205,7 +205,7 @@ class ColumnReader:
             if name not in self._roles:
                 if not name:
                     raise SourceError(f"{place}: a column has no name, which a feature needs. Give it one.")
-                # Missing from the list's first row on.
+                # The column is missing from the list's first row on.
                 columns[name] = ExtraColumnFacts(first_missing=self.facts.first_row)
         self.facts.first_row = self.facts.first_row or place
         for name, column in columns.items():
@@ -279,6 +279,12 @@ def _convert_value(value: Any, column_kind: ColumnKind) -> Any:
 def _find_rank(value: Any, *, has_types: bool, place: RowPlace, name: str) -> int:
     """Return the rank of the narrowest kind that fits a value: its index in `_KINDS`.
 
+    Args:
+        value: the value, or an item of a list; it is not missing.
+        has_types: whether values have types, as in JSONL; then a string is a `str` even if it looks like a number.
+        place: row of the value, for messages.
+        name: name of the column, for messages.
+
     Raises:
         SourceError: the value is not a scalar, or an integer does not fit int64.
     """
@@ -313,7 +319,14 @@ def _parse_number(value: Any) -> int | float | None:
 
 
 def _check_declared(value: Any, declared: ColumnKind, name: str, place: RowPlace) -> None:
-    """Raise SourceError if a value does not fit a declared kind."""
+    """Raise SourceError if a value does not fit a declared kind.
+
+    Args:
+        value: the value; None or an empty string if it is missing.
+        declared: declared kind of the column.
+        name: name of the column, for messages.
+        place: row of the value, for messages.
+    """
     # true and false are stored as 1 and 0.
     if declared.kind == STR or isinstance(value, bool):
         return

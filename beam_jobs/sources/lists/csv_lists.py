@@ -45,7 +45,7 @@ def read_csv_header(pieces: Iterable[bytes], form: CsvForm) -> tuple[tuple[str, 
     """Return the names of a CSV list's columns, and its header row as a `ListRow` whose `values` are empty.
 
     Only `line` and `end` of that row matter. Rows of empty cells before it are skipped. A list without rows has no columns, and
-    `end` is 0. The errors are those of `read_csv_rows`.
+    `end` is 0. A row that is not CSV is a SourceError.
     """
     rows = _split_cells(pieces, form, offset=0, lines_before=0)
     for cells, line, end in rows:
@@ -90,15 +90,15 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, lines_befo
     """
     aligned_pieces = _LineAlignedPieces(pieces, offset)
     line_count = lines_before
-    for lines in aligned_pieces:
-        start = aligned_pieces.end - len(lines)
-        rows = _split_in_bulk(lines, form, start)
+    for piece in aligned_pieces:
+        start = aligned_pieces.end - len(piece)
+        rows = _split_in_bulk(piece, form, start)
         if rows is not None:
-            yield from _locate_bulk_rows(rows, lines, start, line_count)
-            line_count += lines.count(b"\n")
+            yield from _locate_bulk_rows(rows, piece, start, line_count)
+            line_count += piece.count(b"\n")
             continue
         # Split row by row until a row ends where a piece does; the pieces after it are split in bulk again.
-        remaining_pieces = itertools.chain((lines,), aligned_pieces)
+        remaining_pieces = itertools.chain((piece,), aligned_pieces)
         for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, line_count):
             # `end` is one too high if the file's last line has no line end.
             yield cells, row_line, min(end, aligned_pieces.end)
@@ -107,24 +107,24 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, lines_befo
                 break
 
 
-def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
+def _split_in_bulk(piece: bytes, form: CsvForm, start: int) -> list[list[str]] | None:
     """Return the cells of each row, including blank ones; None if the lines must be split row by row.
 
     Lines must be split row by row if they have an error, which is then reported, if they end inside quotes or without a line end,
     if they exceed `MAX_ROW_BYTES`, or if they are the file's first lines and begin with a byte order mark.
 
     Args:
-        data: whole lines, or a part of a long line.
+        piece: whole lines, or a part of a long line.
         form: rules for reading the rows.
-        start: offset of `data` in the file.
+        start: offset of `piece` in the file.
     """
-    if not data.endswith(b"\n") or len(data) > MAX_ROW_BYTES or (start == 0 and data.startswith(BOM)):
+    if not piece.endswith(b"\n") or len(piece) > MAX_ROW_BYTES or (start == 0 and piece.startswith(BOM)):
         return None
     # The csv module accepts some CRs outside of quotes, which are errors by our rules.
-    if data.count(b"\r") != data.count(b"\r\n"):
+    if piece.count(b"\r") != piece.count(b"\r\n"):
         return None
     try:
-        text = io.StringIO(data.decode(), newline="\n")
+        text = io.StringIO(piece.decode(), newline="\n")
         if form.is_raw:
             return list(csv.reader(text, delimiter=form.delimiter, quoting=csv.QUOTE_NONE, strict=True))
         return list(csv.reader(text, delimiter=form.delimiter, strict=True))
@@ -132,19 +132,19 @@ def _split_in_bulk(data: bytes, form: CsvForm, start: int) -> list[list[str]] | 
         return None
 
 
-def _locate_bulk_rows(rows: list[list[str]], data: bytes, start: int, lines_before: int) -> Iterator[_LocatedCells]:
+def _locate_bulk_rows(rows: list[list[str]], piece: bytes, start: int, lines_before: int) -> Iterator[_LocatedCells]:
     """Yield the cells of each row that is not blank, the number of its last line, and the offset in the file after it.
 
     Args:
-        rows: cells of all rows of `data`.
-        data: whole lines.
-        start: offset of `data` in the file.
-        lines_before: number of lines before `data`.
+        rows: cells of all rows of `piece`.
+        piece: whole lines.
+        start: offset of `piece` in the file.
+        lines_before: number of lines before `piece`.
     """
-    lines = list(io.BytesIO(data))
-    # Offsets in the file; ends[n] is the one after line n of `data`, counted from 1.
+    lines = list(io.BytesIO(piece))
+    # Offsets in the file; ends[n] is the one after line n of `piece`, counted from 1.
     ends = list(itertools.accumulate(map(len, lines), initial=start))
-    # Numbers in `data`, from 1, of the last line of each row.
+    # Numbers in `piece`, from 1, of the last line of each row.
     last_lines: Iterable[int] = range(1, len(lines) + 1)
     if len(rows) < len(lines):
         # Some cells have line ends.

@@ -44,7 +44,7 @@ class ListFacts:
                 first_rows[name] = min(place, first_rows.get(name, place))
         self.has_several_labels |= other.has_several_labels
 
-    def first_blocks(self) -> dict[int, int]:
+    def find_first_blocks(self) -> dict[int, int]:
         """Return the index of each list's first block among the blocks of all lists, by index of the list."""
         return sum_blocks_before(self.lists)
 
@@ -77,6 +77,7 @@ class ListFacts:
             return False
 
         def find_first_label(*, is_integer: bool) -> tuple[RowPlace, str] | None:
+            """Return the first row with a label of this kind, and the label; None if there is none."""
             labels = (
                 (place, name) for name, place in self.class_places.items() if is_integer_label(name) == is_integer
             )
@@ -92,21 +93,22 @@ class ListFacts:
             " labels as names, numbered in their sorted order, or --label-type int to reject rows such as this one."
         )
 
-    def make_labels(self, *, are_integers: bool, are_all: bool) -> Labels:
+    def make_labels(self, *, has_integers: bool, checks_classes: bool) -> Labels:
         """Return the classes: names in sorted order, or whole numbers up to the largest.
 
         Args:
-            are_integers: whether the labels are whole numbers that stand for themselves.
-            are_all: whether the lists have all labels of the dataset, so that whole numbers are checked with `check_classes`.
+            has_integers: whether the labels are whole numbers that stand for themselves.
+            checks_classes: whether to check whole numbers with `check_classes`; False if the lists may lack labels of the dataset,
+                or a file names them.
 
         Raises:
             SourceError: `check_classes` rejects the whole numbers; the message names the row of the largest label.
         """
-        if not are_integers:
+        if not has_integers:
             return Labels(tuple(sorted(self.class_places)))
         # Other names are rejected when their rows are listed.
         numbers = [name for name in self.class_places if is_integer_label(name) and not is_too_large(name)]
-        if numbers and are_all:
-            largest = max(numbers, key=int)
-            check_classes(int(largest), len(numbers), str(self.class_places[largest]))
+        if numbers and checks_classes:
+            largest_label = max(numbers, key=int)
+            check_classes(int(largest_label), len(numbers), str(self.class_places[largest_label]))
         return make_integer_labels(numbers)

@@ -45,8 +45,13 @@ class ListFile(NamedTuple):
 
     @property
     def is_raw(self) -> bool:
-        """Whether quotes are ordinary characters; True in the subclass `RawListFile` alone."""
+        """Whether quotes are ordinary characters; True only in the subclass `RawListFile`."""
         return False
+
+    @property
+    def has_types(self) -> bool:
+        """Whether values have types, as in JSON; the cells of a CSV list, which has columns, are strings."""
+        return not self.columns
 
     @property
     def _csv_form(self) -> CsvForm:
@@ -90,7 +95,13 @@ class ListFile(NamedTuple):
         return read_json_rows(pieces, self.path, offset=offset, lines_before=lines_before)
 
     def read_block(self, data: bytes, offset: int, line: int) -> Iterator[ListRow]:
-        """Yield the rows in a block, given its bytes, and its start and line as `ListBlock` has them."""
+        """Yield the rows in a block.
+
+        Args:
+            data: bytes of the block.
+            offset: offset of the block in the file: `ListBlock.start`.
+            line: see `ListBlock.line`.
+        """
         if self.is_array:
             return read_block_array_rows(data, self.path, offset=offset, first_line=line)
         file = io.BytesIO(data)
@@ -171,7 +182,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
     )
     if not delimiter:
         # No delimiter gives a column of paths. This raises the error that names the columns.
-        Roles.find(columns, options, path)
+        Roles.infer(columns, options, path)
     repeated_names = sorted({name for name in columns if columns.count(name) > 1 or not name})
     if repeated_names:
         raise SourceError(

@@ -96,8 +96,8 @@ class Lists(ScannedSource):
         return dataclasses.replace(self, note=note)
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Lists:
-        """Look at the columns of the first list.
+    def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Lists:
+        """Open the source, after a look at the columns of the first list.
 
         Args:
             options: options of the conversion.
@@ -113,21 +113,19 @@ class Lists(ScannedSource):
         first_files = take_first_names(files)
         first_path, _ = first_files[0]
         file = detect_list(first_path, source_options)
-        roles = Roles.find(read_columns(file), source_options, first_path)
+        roles = Roles.infer(read_columns(file), source_options, first_path)
         if roles.split is not None:
             reject_split_flag(options, f"{first_path} has splits already, in its column {roles.split!r}")
-        # Values of JSON have types; the cells of CSV, which has a header, are strings.
-        has_types = not file.columns
-        if has_types and source_options.label_separator is not None:
+        if file.has_types and source_options.label_separator is not None:
             raise UsageError(
                 "--label-separator is for CSV lists; write several labels into a JSONL list as a JSON list."
             )
         # A column of splits takes precedence over the names of the lists.
         names = [name for _, name in first_files] if roles.split is None else []
-        splits = NamedSplits.find(options, names, find_file_split, find_split_in_file_name)
+        splits = NamedSplits.infer(options, names, find_file_split, find_split_in_file_name)
         classes = Classes.open(source_options)
         schema = ListSchema(has_several_labels=source_options.label_separator is not None)
-        return cls(options, source_options, files, splits, first_path, has_types, roles, classes, schema)
+        return cls(options, source_options, files, splits, first_path, file.has_types, roles, classes, schema)
 
     @property
     def named_splits(self) -> frozenset[str]:
@@ -164,7 +162,7 @@ class Lists(ScannedSource):
         """Whether `--label-type` applies to the labels."""
         return True
 
-    def no_facts(self) -> ListFacts:
+    def make_empty_facts(self) -> ListFacts:
         """Return empty facts."""
         return ListFacts()
 
@@ -179,15 +177,14 @@ class Lists(ScannedSource):
             SourceError: its format or its columns of path, label and split differ from the first list's, it has no rows, or its
                 name is ambiguous about splits.
         """
-        # Raises if the name of the list is ambiguous.
+        # This raises if the name of the list is ambiguous.
         self._find_named_split(part)
         file = detect_list(part, self.source_options)
-        if Roles.find(read_columns(file), self.source_options, part) != self.roles:
+        if Roles.infer(read_columns(file), self.source_options, part) != self.roles:
             raise SourceError(
                 f"{part} and {self.first_path} have different columns for path, label and split. Convert them separately."
             )
-        has_types = not file.columns
-        if has_types != self.has_types:
+        if file.has_types != self.has_types:
             raise SourceError(f"{self.options.input} has CSV and JSONL lists. Convert them separately.")
         reader = ColumnReader(self.source_options.column_kinds, self.roles, has_types=self.has_types)
         separator = self.source_options.label_separator
@@ -209,15 +206,16 @@ class Lists(ScannedSource):
         if source_options.labels_file is None:
             has_integers = facts.has_integer_labels(source_options.label_type)
             # The dataset to append to may have other labels.
-            are_all_labels = not self.options.append
+            checks_classes = not self.options.append
         else:
-            # Labels are not checked here: the listing rejects labels that the file does not have.
+            # If all labels are whole numbers, they are indices of the file's lines. They are not checked here: the listing rejects
+            # labels that the file does not have.
             has_integers = all(map(is_integer_label, facts.class_places))
-            are_all_labels = False
+            checks_classes = False
         kinds = tuple(facts.columns.find_kinds(source_options.column_kinds).items())
         labels = None
         if self.roles.label is not None:
-            labels = facts.make_labels(are_integers=has_integers, are_all=are_all_labels)
+            labels = facts.make_labels(has_integers=has_integers, checks_classes=checks_classes)
         return dataclasses.replace(
             self,
             classes=dataclasses.replace(self.classes, has_integers=has_integers),
@@ -226,7 +224,10 @@ class Lists(ScannedSource):
         )
 
     def describe_repeat(self, repeat: Repeat, facts: ListFacts) -> SourceError:
-        """Return the error of two rows with the same path, which is read again; the path is '' if the list has changed since."""
+        """Return the error of two rows with the same path.
+
+        The path is read from the list again; it is '' in the message if the list has changed since.
+        """
         path, _ = facts.lists[repeat.list_index]
         first_path, _ = facts.lists[repeat.first_list_index]
         key = ""

@@ -29,7 +29,7 @@ class Roles:
     split: str | None
 
     @classmethod
-    def find(cls, columns: Iterable[str], options: SourceOptions, list_path: str) -> Roles:
+    def infer(cls, columns: Iterable[str], options: SourceOptions, list_path: str) -> Roles:
         """Find the column for each role: the one that an option names or, if none does, the only one with a usual name.
 
         Args:
@@ -56,13 +56,15 @@ def is_path_column(name: str, options: SourceOptions) -> bool:
     return name == options.path_column if options.path_column else name.lower() in _PATHS
 
 
-def _pick_column(names: list[str], requested: str | None, usual: tuple[str, ...], flag: str, list_path: str) -> str:
+def _pick_column(
+    names: list[str], requested: str | None, usual_names: tuple[str, ...], flag: str, list_path: str
+) -> str:
     """Return the requested column, or the only one with a usual name.
 
     Args:
         names: names of the list's columns.
         requested: the column that an option names; None if it names none.
-        usual: the usual names, in lower case.
+        usual_names: the usual names, in lower case.
         flag: flag of that option, for messages.
         list_path: path of the list, for messages.
 
@@ -77,9 +79,11 @@ def _pick_column(names: list[str], requested: str | None, usual: tuple[str, ...]
                 f"{flag}: {list_path} has no column {requested!r}; it has {listing}{suggestion(requested, names)}"
             )
         return requested
-    matches = [name for name in names if name.lower() in usual]
+    matches = [name for name in names if name.lower() in usual_names]
     if len(matches) != 1:
-        choice = f"{' and '.join(map(repr, matches))} could all be meant" if matches else f"none of {', '.join(usual)}"
+        choice = (
+            f"{' and '.join(map(repr, matches))} could all be meant" if matches else f"none of {', '.join(usual_names)}"
+        )
         raise SourceError(
             f"{list_path} has the columns {listing}: {choice}. Name the column with {flag}.{_hint_unlabelled(flag)}"
         )

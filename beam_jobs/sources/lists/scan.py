@@ -110,7 +110,7 @@ class ListScan:
                     f"{origin}: split {split!r}. A split's name is letters, digits and _, a letter first, such as train."
                 )
             self.facts.split_places.setdefault(split, place)
-        # The listing rejects a row without path or label, where it may be skipped.
+        # A row without a valid path or label is no error of the scan: the listing rejects it, and then it may be skipped.
         with contextlib.suppress(BadRecordError):
             path = parse_path(row, self._roles, origin)
             self._paths.append(path)

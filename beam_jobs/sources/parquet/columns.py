@@ -92,16 +92,16 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     extra = tuple(sorted(options.column_kinds.items()))
     for name, column_kind in extra:
         _check_extra(name, column_kind, types, repeated_names, path)
-    without_labels = ParquetColumns(
+    columns_without_labels = ParquetColumns(
         image, label=None, class_names=None, has_integer_labels=False, extra=extra, objects=objects
     )
     if options.unlabelled:
-        return without_labels
+        return columns_without_labels
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
     # A file with objects needs no labels of pictures.
     if label is None and objects is not None:
-        return without_labels
+        return columns_without_labels
     if label is None or label not in types:
         raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
     _reject_repeated(label, repeated_names, path)
@@ -142,7 +142,15 @@ def _find_objects(schema: Any) -> ObjectsColumn | None:
 def _check_extra(
     name: str, column_kind: ColumnKind, types: Mapping[str, Any], repeated_names: Container[str], path: str
 ) -> None:
-    """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind."""
+    """Raise SourceError if a declared extra column is missing, repeated, or of a type that does not fit its kind.
+
+    Args:
+        name: name of the column.
+        column_kind: its declared kind.
+        types: Arrow's type of each column, by name.
+        repeated_names: names that several columns have.
+        path: path of the file, for messages.
+    """
     if name not in types:
         raise SourceError(
             f"{path}: --column-types: no column {name!r}; it has {', '.join(types)}.{did_you_mean(name, types)} Name one of them."

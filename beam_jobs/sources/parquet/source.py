@@ -105,8 +105,8 @@ class ParquetImages(Source):
         return dataclasses.replace(self, note=note)
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
-        """Read the footer of the first file, and look at the first names.
+    def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> ParquetImages:
+        """Open the source, after reading the footer of the first file and looking at the first names.
 
         Args:
             options: options of the conversion.
@@ -128,7 +128,7 @@ class ParquetImages(Source):
                 )
         with open_parquet(first_path, file_size(first_path)) as file:
             columns = find_columns(file.schema, source_options, first_path)
-        splits = NamedSplits.find(
+        splits = NamedSplits.infer(
             options,
             [name for _, name in first_files],
             find_file_split,
@@ -151,27 +151,29 @@ class ParquetImages(Source):
         objects = self.columns.objects
         if objects is None:
             return None
-        has_contents = {
+        presence_by_kind = {
             OBJECT_CONTENTS: True,
             OBJECT_CLASSES: objects.has_classes,
             AREAS: objects.has_areas,
             CROWDS: objects.has_crowds,
         }
         return AnnotationSchema(
-            tuple(sorted(kind for kind, is_present in has_contents.items() if is_present)),
-            object_labels=self._pick_file_labels(are_for_pictures=False) or Labels(objects.class_names or ()),
-            class_labels=self._pick_file_labels(are_for_pictures=True) or Labels(self.columns.class_names or ()),
+            tuple(sorted(kind for kind, is_present in presence_by_kind.items() if is_present)),
+            object_labels=self._object_labels_of_file or Labels(objects.class_names or ()),
+            class_labels=self._picture_labels_of_file or Labels(self.columns.class_names or ()),
             label_offset=self.options.label_offset,
             further=self.features,
         )
 
-    def _pick_file_labels(self, *, are_for_pictures: bool) -> Labels | None:
-        """Return the classes of `--labels FILE` if they are for pictures (`are_for_pictures`) or for objects; None otherwise.
+    @property
+    def _picture_labels_of_file(self) -> Labels | None:
+        """The classes of `--labels FILE` if there is a column of labels; otherwise None, since the file then names objects."""
+        return None if self.columns.label is None else self.classes.labels
 
-        The file is for pictures if there is a column of labels, and for objects otherwise.
-        """
-        has_picture_labels = self.columns.label is not None
-        return self.classes.labels if are_for_pictures == has_picture_labels else None
+    @property
+    def _object_labels_of_file(self) -> Labels | None:
+        """The classes of `--labels FILE` if there is no column of labels; otherwise None, since the file then names pictures."""
+        return self.classes.labels if self.columns.label is None else None
 
     @property
     def has_classes(self) -> bool:
@@ -208,7 +210,8 @@ class ParquetImages(Source):
             ignored: nothing is ignored here.
 
         Raises:
-            SourceError: the file has other columns or class names than the first one, or its name is ambiguous about splits.
+            SourceError: the columns or class names of the file differ from those of the first one, or its name is ambiguous about
+                splits.
             CorruptionError: the file is truncated or damaged, unless bad records are skipped.
         """
         del ignored
@@ -235,7 +238,7 @@ class ParquetImages(Source):
             first_row += group.row_count
 
     def _check_columns(self, file: ParquetReader, path: str) -> None:
-        """Raise SourceError if a file has other columns or class names than the first one."""
+        """Raise SourceError if the columns or class names of a file differ from those of the first one."""
         if find_columns(file.schema, self.source_options, path) != self.columns:
             raise SourceError(
                 f"{path} and the first file of {self.options.input} have different columns or class names. Convert them one by one."
@@ -247,6 +250,9 @@ class ParquetImages(Source):
         """Yield a reference to the image of each row of a row group, with the image's bytes.
 
         If bad records are skipped, the row group is read once in advance, so that no row of a damaged row group is listed.
+
+        Raises:
+            CorruptionError, SourceError: the file cannot be read, or has changed since `units`, unless bad records are skipped.
         """
         del ignored
         rejects_damage = self.options.on_bad_record == SKIP
@@ -295,7 +301,7 @@ class ParquetImages(Source):
                         self.options,
                         key,
                         path=unit.path,
-                        # `data` has the bytes. Any offset but WHOLE_FILE makes messages name the row and not the file alone.
+                        # `data` has the bytes. Any offset but WHOLE_FILE makes messages name the row, not only the file.
                         offset=row,
                         size=len(data),
                         split=unit.split,
@@ -322,12 +328,12 @@ class ParquetImages(Source):
         place = Place(origin)
         try:
             names = self.columns.objects.class_names
-            if names is None and (file_labels := self._pick_file_labels(are_for_pictures=False)):
+            if names is None and (file_labels := self._object_labels_of_file):
                 names = file_labels.names
             objects = () if row_objects is None else read_objects(row_objects, names)
         except ValueError as error:
             raise place.make_error(str(error)) from None
-        # Without a picture's name: the reference has both the picture and this annotation.
+        # The annotation has no picture's name: the reference has both the picture and this annotation.
         return CarriedAnnotation(
             ImageAnnotation("", place, objects=objects, classes=classes, values=tuple(extra.items()))
         )
@@ -403,7 +409,7 @@ def _iterate_images(column: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
     if images.null_count == 0 or not has_path:
         yield from ((data, None) for data in images.to_pylist())
         return
-    # As bytes, since a path need not be UTF-8.
+    # The paths become bytes, since a path need not be UTF-8.
     paths = pyarrow.compute.struct_field(column, "path").cast(pyarrow.binary())
     yield from zip(images.to_pylist(), paths.to_pylist(), strict=True)
 

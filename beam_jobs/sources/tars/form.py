@@ -94,9 +94,9 @@ def detect_tar_form(
             if compression:
                 raise SourceError(f"{unit.path} is a compressed tar of tars, in which nothing can be found. Unpack it.")
             return TarForm(TARS)
-    # Again from the start, since a compressed file does not seek back.
+    # The tar is opened again, since a compressed file does not seek back.
     with _open_start(unit.path, compression, max_examined_bytes) as (file, size):
-        # No fields if every member is too large.
+        # There are no fields if every member is too large.
         _, fields = next(_read_samples(file, unit, size), ("", {}))
         # A sample is a picture and at least one other file of the same name.
         if len(fields) < 2 or not any(name in IMAGE_FIELDS for name in fields):
@@ -143,13 +143,19 @@ def _find_map_dtype(file: BinaryIO, fields: Mapping[str, MemberContent]) -> str:
 def _find_columns(
     unit: TarUnit, first_sample: Mapping[str, MemberContent], declared: Mapping[str, ColumnKind]
 ) -> JsonColumns:
-    """Return the columns in the JSON of the first samples; a compressed tar is not unpacked again, so only its first one counts."""
-    # If the first sample has no JSON, there are no columns, and `find` rejects all declared ones.
+    """Return the columns in the JSON of the first samples; of a compressed tar only the first counts, to unpack no more of it.
+
+    Args:
+        unit: the tar.
+        first_sample: the members of its first sample, by field.
+        declared: declared kinds of columns, by name.
+    """
+    # If the first sample has no JSON, there are no columns, and `infer` rejects all declared ones.
     if JSON not in first_sample or read_compression(unit.path):
-        return JsonColumns.find([first_sample[JSON]] if JSON in first_sample else [], declared, unit.path)
+        return JsonColumns.infer([first_sample[JSON]] if JSON in first_sample else [], declared, unit.path)
     with open_tar(unit.path, "") as (file, size):
         samples = itertools.islice(_read_samples(file, unit, size), _COLUMN_SAMPLES)
-        return JsonColumns.find((fields[JSON] for _, fields in samples if JSON in fields), declared, unit.path)
+        return JsonColumns.infer((fields[JSON] for _, fields in samples if JSON in fields), declared, unit.path)
 
 
 def list_member_paths(units: Iterable[TarUnit]) -> Iterator[str]:
@@ -217,37 +223,37 @@ class _FirstBytes:
     It has only those methods of a file that reading members needs.
     """
 
-    def __init__(self, file: BinaryIO, path: str, limit: int) -> None:
+    def __init__(self, file: BinaryIO, path: str, max_bytes: int) -> None:
         self._file = file
         self._path = path
-        self._limit = limit
+        self._max_bytes = max_bytes
 
     def seek(self, offset: int) -> int:
-        self._check_limit(offset)
+        self._check_end(offset)
         return self._file.seek(offset)
 
     def read(self, length: int) -> bytes:
-        self._check_limit(self._file.tell() + length)
+        self._check_end(self._file.tell() + length)
         return self._file.read(length)
 
-    def _check_limit(self, end: int) -> None:
-        """Raise SourceError if `end`, the offset up to which a caller reads or seeks, is beyond the limit."""
-        if end > self._limit:
+    def _check_end(self, end: int) -> None:
+        """Raise SourceError if `end`, the offset up to which a caller reads or seeks, is beyond the first bytes."""
+        if end > self._max_bytes:
             raise SourceError(
-                f"{self._path} is compressed, and its first {self._limit >> 20} MiB do not show what it holds. Unpack it, or omit"
-                " the large file at its beginning."
+                f"{self._path} is compressed, and its first {self._max_bytes >> 20} MiB do not show what it holds. Unpack it, or"
+                " omit the large file at its beginning."
             )
 
 
 @contextlib.contextmanager
-def _open_start(path: str, compression: str, limit: int) -> Iterator[tuple[BinaryIO, int | None]]:
-    """Open a tar as a file that can seek forward; reading a compressed one beyond `limit` bytes raises SourceError.
+def _open_start(path: str, compression: str, max_examined_bytes: int) -> Iterator[tuple[BinaryIO, int | None]]:
+    """Open a tar as a file that can seek forward; reading a compressed one beyond `max_examined_bytes` raises SourceError.
 
     Yields:
         (file, its size in bytes); None for the size of a compressed tar.
     """
     with open_tar(path, compression) as (file, size):
-        yield (cast(BinaryIO, _FirstBytes(file, path, limit)) if compression else file), size
+        yield (cast(BinaryIO, _FirstBytes(file, path, max_examined_bytes)) if compression else file), size
 
 
 def _read_head(file: BinaryIO, member: Member) -> bytes:

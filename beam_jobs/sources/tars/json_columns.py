@@ -26,7 +26,7 @@ class JsonColumns(NamedTuple):
     kinds: tuple[tuple[str, ColumnKind], ...] = ()
 
     @classmethod
-    def find(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
+    def infer(cls, contents: Iterable[MemberContent], declared: Mapping[str, ColumnKind], path: str) -> JsonColumns:
         """Return the columns in the JSON of some samples: all keys except the label and keys with nested values.
 
         Args:
@@ -101,7 +101,14 @@ def _is_scalar_or_null(value: Any) -> bool:
 
 
 def _convert_value(name: str, column_kind: ColumnKind, value: Any, origin: str) -> Any:
-    """Return what a column stores for a value of a sample's JSON; BadRecordError if a whole number is missing."""
+    """Return what a column stores for a value of a sample's JSON; BadRecordError if a whole number is missing.
+
+    Args:
+        name: name of the column, for the message.
+        column_kind: kind of the column or, for an item of a list, of the items.
+        value: the value; None or an empty string if it is missing.
+        origin: the sample, for the message.
+    """
     if column_kind.kind in LIST_KINDS:
         if not isinstance(value, list):
             # The converter rejects a scalar, also 0 and false.

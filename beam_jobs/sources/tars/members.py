@@ -10,7 +10,7 @@ The fields of a header that are read here (POSIX.1-1988 "ustar", GNU tar manual 
     156    1       type, one of:
                    0, NUL, 7        file; NUL in tars of v7, 7 for a "contiguous" file
                    5, D             folder; D with a list of its files, from an incremental backup
-                   1, 2, 3, 4, 6    hard link, symbolic link, devices, pipe: no data follow, whatever the size says
+                   1, 2, 3, 4, 6    hard link, symbolic link, devices, pipe: no data follows, whatever the size says
                    x, X, g          pax header of the next member, the same of Solaris, pax header of all members
                    L, K, V          GNU: long name, long link target, label of the volume
                    S, M, N          GNU: sparse file, rest of a file of the volume before, names of an old form
@@ -47,10 +47,10 @@ _REJECTED_TYPES = {
 # Keys of pax headers that describe a member, and beginnings of the keys that describe sparse files.
 _PAX_KEYS = ("path", "linkpath", "size")
 _SPARSE_KEYS = ("GNU.sparse.", "SCHILY.realsize")
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 # Reason to reject a member whose path leads out of the archive.
 OUTSIDE = "outside the archive by its path; pack the archive again from the folder that holds it"
-# Size of the largest long name or pax header; operating systems allow names of 4096 bytes.
+# Maximum size of a long name or a pax header; operating systems allow names of 4096 bytes.
 _MAX_NAME_BYTES = 1 << 20
 # Largest offset in a file, an int64; a header can claim up to 2^95 bytes.
 _MAX_BYTES = (1 << 63) - 1
@@ -142,7 +142,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
         elif kind != b"V":
             # A sparse file of format 1.0 has its name under a separate key, and an artificial path.
             name = pax.get("GNU.sparse.name") or pax.get("path") or long_name or _parse_name(header)
-            # None if the name leads out of the archive.
+            # `safe_path` is None if the name leads out of the archive.
             safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
                 # Its header has the type of an ordinary file; S is the type of GNU's sparse files, which are rejected.
@@ -184,9 +184,18 @@ def _check_global_header(pax: dict[str, str], path: str, offset: int) -> None:
 
 
 def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, where_truncated: str) -> bytes:
-    """Read `size` bytes from `offset`; CorruptionError if the tar ends before, with `where_truncated` at the end of its message.
+    """Return bytes of a tar.
 
-    `end` is the offset at which the tar ends, or None if it is unknown before it is read.
+    Args:
+        file: file of the tar.
+        path: path of the tar, for the message.
+        offset: offset of the first byte.
+        size: number of bytes.
+        end: byte at which the tar ends; None if that is unknown before it is read.
+        where_truncated: words at the end of the message: where the tar ends if it has too few bytes.
+
+    Raises:
+        CorruptionError: the tar ends before these bytes do.
     """
     if end is not None and offset + size > end:
         raise CorruptionError(path, offset, f"the tar is cut {where_truncated}")
@@ -200,10 +209,14 @@ def _read(file: BinaryIO, path: str, offset: int, size: int, end: int | None, wh
 def _check_only_zeros(file: BinaryIO, path: str, offset: int, end: int | None) -> None:
     """Raise CorruptionError if anything but zeros follows the end mark: a second tar, which other readers skip in silence.
 
-    `offset` is the byte after the end mark, `end` the byte at which the tar ends, or None if that is unknown.
+    Args:
+        file: file of the tar.
+        path: path of the tar, for the message.
+        offset: offset of the byte after the end mark.
+        end: byte at which the tar ends; None if that is unknown before it is read.
     """
     file.seek(offset)
-    while data := file.read(_CHUNK if end is None else max(0, min(_CHUNK, end - offset))):
+    while data := file.read(_CHUNK_BYTES if end is None else max(0, min(_CHUNK_BYTES, end - offset))):
         if data.strip(b"\0"):
             raise CorruptionError(
                 path, offset, "there are bytes after the tar's end mark; are these several tars in one file?"
@@ -268,7 +281,7 @@ def _parse_pax(body: bytes, path: str, offset: int) -> dict[str, str]:
             records[key.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
             position = record_end
         if records.get("size"):
-            # Raises ValueError if the size is not a number.
+            # `int` raises ValueError if the size is not a number.
             int(records["size"])
     except ValueError:
         raise CorruptionError(path, offset, "a damaged pax header") from None

@@ -88,7 +88,7 @@ class Pairs:
             file: the opened tar.
             unit: the tar.
             members: files of the tar.
-            ignored: is extended with TAR/MEMBER for each member of a sample that its record does not store.
+            ignored: list to which this method appends TAR/MEMBER for each member of a sample that its record does not store.
             reject: called with the error of a sample that cannot be a record.
             is_compressed: whether the tar is compressed; if so, images are read here.
         """
@@ -122,6 +122,7 @@ class Pairs:
             except BadRecordError as error:
                 reject(add_key(error, unit.make_key(key)))
                 continue
+            # None is in the set if there is no label field or no label map; no field has this name.
             used_fields: set[str | None] = {image_field, label_field}
             if self.has_captions:
                 used_fields.add(TEXT)
@@ -150,7 +151,14 @@ class Pairs:
 def _locate_label_map(
     fields: Mapping[str, MemberContent], unit: TarUnit, origin: str, *, is_compressed: bool
 ) -> RangedMap:
-    """Return the file range of a sample's label map; BadRecordError if it has none, or the tar is compressed."""
+    """Return the file range of a sample's label map; BadRecordError if it has none, or the tar is compressed.
+
+    Args:
+        fields: the members of the sample, by field.
+        unit: the tar.
+        origin: tar and key of the sample, for the message.
+        is_compressed: whether the tar is compressed.
+    """
     name = find_label_map_field(fields)
     if name is None:
         raise BadRecordError(origin, "no label map, and the first sample has one")

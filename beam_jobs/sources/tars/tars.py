@@ -97,8 +97,8 @@ class Tars(ClassifiedSource):
         return dataclasses.replace(self, note=note)
 
     @classmethod
-    def find(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Tars:
-        """Look at the first members of the first tar.
+    def open(cls, options: ConvertOptions, source_options: SourceOptions, files: InputFiles) -> Tars:
+        """Open the source, after a look at the first members of the first tar or, for `--label-from`, at the first members' paths.
 
         Args:
             options: options of the conversion.
@@ -113,7 +113,7 @@ class Tars(ClassifiedSource):
                 paths, see `PathLabels.infer`; there is no column of a declared name; or a flag is for lists.
         """
         first_files = take_first_names(files)
-        splits = NamedSplits.find(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
+        splits = NamedSplits.infer(options, [name for _, name in first_files], find_file_split, find_split_in_file_name)
         path_labels = PathLabels.infer(source_options, list_member_paths(_make_tar_unit(*file) for file in first_files))
         if path_labels is not None:
             has_classes = path_labels.has_classes
@@ -128,7 +128,7 @@ class Tars(ClassifiedSource):
         if form != PAIRS:
             source_options.reject_list_flags(f"{first_tar.path} is {FORMS[form]}")
         has_integers = are_integer_labels(labels, source_options.label_type)
-        # Only labels of pairs: a folder's name may be a number among names, as long as --label-type is not passed.
+        # Numbers are rejected only as labels of pairs: a folder's name may be a number among names, unless --label-type is passed.
         rejects_numbers = form == PAIRS and source_options.label_type is None and not has_integers
         classes = Classes.open(source_options, has_integers=has_integers, rejects_numbers=rejects_numbers)
         return cls(
@@ -196,7 +196,8 @@ class Tars(ClassifiedSource):
 
         Args:
             unit: one of `units`.
-            ignored: is extended with TAR/MEMBER for each member that is skipped because of its name, or not stored with its sample.
+            ignored: list to which this method appends TAR/MEMBER for each member that it skips because of its name, or that is not
+                stored with its sample.
             reject: called with the error of a member that gets no reference.
 
         Raises:
@@ -249,7 +250,14 @@ class Tars(ClassifiedSource):
     def _list_records(
         self, file: BinaryIO, unit: TarUnit, members: Iterable[Member], *, is_compressed: bool
     ) -> Iterator[TarRecord]:
-        """Yield the records of a tar of images, with the classes and splits of their folders or of the tar."""
+        """Yield the records of a tar of images, with the classes and splits of their folders or of the tar.
+
+        Args:
+            file: the opened tar.
+            unit: the tar.
+            members: files of the tar.
+            is_compressed: whether the tar is compressed; if so, images are read here.
+        """
         for member in members:
             folders = member.name.split("/")[:-1]
             split = ""

@@ -59,7 +59,7 @@ def list_tar_files(
         file: the opened tar.
         unit: the tar.
         size: size of the file in bytes; None if it is compressed.
-        ignored: is extended with TAR/MEMBER for each member that is ignored because of its name.
+        ignored: list to which this function appends TAR/MEMBER for each member that it ignores because of its name.
         reject: called with the error of a member that cannot be a record.
         max_bytes: size of the largest member that may be a record.
     """
@@ -73,7 +73,7 @@ def list_tar_files(
         elif not may_belong_to_record(member):
             ignored.append(origin)
         elif member.size > max_bytes:
-            # Rejected here, since the bytes of a compressed tar's members are read while they are listed.
+            # The member is rejected here, since the bytes of a compressed tar's members are read while they are listed.
             reject(add_key(make_too_large_error(origin, member.size), key))
         else:
             yield member

@@ -48,7 +48,7 @@ class DocumentColumns:
     class_names: tuple[str, ...] | None = None
 
     @classmethod
-    def find(cls, text: TextOptions, splits: NamedSplits, files: Iterable[TextFile]) -> DocumentColumns:
+    def infer(cls, text: TextOptions, splits: NamedSplits, files: Iterable[TextFile]) -> DocumentColumns:
         """Return the rules for an input; what the options leave open follows from the first file's metadata or first document.
 
         Args:
@@ -86,7 +86,7 @@ class DocumentColumns:
         )
 
     @property
-    def are_used(self) -> bool:
+    def has_classes_or_keys(self) -> bool:
         """Whether documents have classes, or keys in their rows."""
         return self.text.labels.has_classes or self.text.key_field is not None
 
@@ -106,7 +106,7 @@ class DocumentColumns:
             reject: called with the error of a document without a valid class or key. If it returns, the document is omitted.
             note: called with the kind of a note and an example: a label from which blanks are removed.
         """
-        if not self.are_used:
+        if not self.has_classes_or_keys:
             return block
         if self.text.labels.label_from is not None:
             # The file is one document, whose key is the path of the file below the input.
@@ -135,7 +135,7 @@ class DocumentColumns:
         return block._replace(spans=spans, labels=labels, own_keys=own_keys)
 
     def _read_row(
-        self, key: str, data: bytes, block: DocumentBlock, offset: int, note: Note
+        self, key: str, data: bytes, block: DocumentBlock, document_offset: int, note: Note
     ) -> tuple[tuple[str, ...], str]:
         """Return the class names and the key of a document that is a row; BadRecordError if one is missing or invalid.
 
@@ -143,7 +143,7 @@ class DocumentColumns:
             key: key of the document by its position in the file; it is returned if there is no field of keys.
             data: bytes of the document.
             block: block of the document.
-            offset: offset of the document in its file.
+            document_offset: offset of the document in its file.
             note: called with the kind of a note and an example: a label from which blanks are removed.
         """
         path = block.file.path
@@ -158,7 +158,7 @@ class DocumentColumns:
         except DocumentError as error:
             # An offset in the document is one in the file only if the file holds the document's bytes unchanged.
             if block.is_addressed:
-                raise BadRecordError(path, str(error), offset + (error.offset or 0)) from None
+                raise BadRecordError(path, str(error), document_offset + (error.offset or 0)) from None
             position_text = "" if error.offset is None else f" (byte {error.offset} of the document)"
             raise BadRecordError(origin, f"{error}{position_text}") from None
         class_names: tuple[str, ...] = ()
@@ -172,8 +172,8 @@ class DocumentColumns:
 
     def _resolve_classes(self, value: Any, origin: str) -> tuple[str, ...]:
         """Return the class names for the label in a row; BadRecordError if it is invalid."""
-        labels_as_written, are_several = _parse_labels(value, self.text, origin)
-        if are_several and not self.has_several_labels:
+        labels_as_written, may_be_several = _parse_labels(value, self.text, origin)
+        if may_be_several and not self.has_several_labels:
             raise BadRecordError(origin, "it has a list of labels, unlike the first document")
         return tuple(self.classes.resolve(label, origin) for label in labels_as_written)
 
@@ -181,7 +181,7 @@ class DocumentColumns:
         """Return the class of the folder that holds a file; BadRecordError if there is none, or for an unknown class."""
         folders = relative_path.split("/")[:-1]
         # The outermost folder may be a split.
-        if self.splits.are_splits and folders and self.splits.split_of(folders[0]):
+        if self.splits.names_are_splits and folders and self.splits.split_of(folders[0]):
             folders = folders[1:]
         if not folders:
             raise BadRecordError(

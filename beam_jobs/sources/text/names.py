@@ -30,7 +30,7 @@ class TextFiles(NamedTuple):
     """Files that are listed together.
 
     Attributes:
-        path: a file, or a pattern whose matches are all listed; empty for a range.
+        path: a file, or a pattern whose matches are all listed; empty for a range of a folder.
         files: a range of the input's folder; empty with `path`.
         pattern: parts of the pattern that paths of the range below the folder must match; empty to take all.
         is_deep: whether the range includes files in subfolders.
@@ -52,23 +52,25 @@ def list_first_names(path: str) -> list[str]:
     if entry is not None and not entry.is_folder:
         return [entry.name]
     if entry is not None:
-        folder, parts = path, _EVERYTHING
+        folder, pattern = path, _EVERYTHING
     elif is_pattern(path):
-        folder, parts = split_pattern(path)
+        folder, pattern = split_pattern(path)
         if storage_for(folder).stat(folder) is None:
             raise SourceError(f"{path}: there is no folder {folder}. Check the path.")
     else:
         raise SourceError(
             f"{path} does not exist. Name a file of text, a folder of such, or a pattern such as 'DIR/*.txt'."
         )
-    names = take_first_names(matching_names(folder, parts, _is_visible))
+    names = take_first_names(matching_names(folder, pattern, _is_visible))
     if not names:
         raise SourceError(f"{path} has no files to convert. Add files, or pass another --input.")
     return names
 
 
-def list_ranges(path: str) -> Iterator[TextFiles]:
-    """Yield the files of an input in ranges, in order; a file, or a pattern that is expanded folder by folder, is one range."""
+def divide_input(path: str) -> Iterator[TextFiles]:
+    """Yield the files of an input in parts, in order: ranges of its folder, or the whole input for one file and for a pattern that
+    is expanded folder by folder.
+    """
     entry = storage_for(path).stat(path)
     if entry is not None and not entry.is_folder:
         yield TextFiles(path)
@@ -87,36 +89,36 @@ def list_ranges(path: str) -> Iterator[TextFiles]:
         yield TextFiles("", files, pattern, is_deep)
 
 
-def list_files(text_range: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
-    """Yield the files of a range, in the order of their names.
+def list_files(part: TextFiles, ignored: list[str]) -> Iterator[TextFile]:
+    """Yield the files of a part of an input, in the order of their names.
 
     Args:
-        text_range: one of `list_ranges`.
-        ignored: is extended with the path of each file and folder that is skipped because of its name.
+        part: one of `divide_input`.
+        ignored: list to which this function appends the path of each file and folder that it skips because of its name.
     """
-    for entry, relative_path in _list_entries(text_range):
+    for entry, relative_path in _list_entries(part):
         if is_ignored_path(relative_path):
             ignored.append(entry.path)
         elif not entry.is_folder:
             yield TextFile(entry.path, relative_path, entry.size)
 
 
-def _list_entries(text_range: TextFiles) -> Iterator[tuple[Entry, str]]:
+def _list_entries(part: TextFiles) -> Iterator[tuple[Entry, str]]:
     """Yield the files, each with its path below the input's folder.
 
     For a range without a pattern, also yield folders that are skipped because of their names, so that `list_files` reports them.
     """
-    # Not a range of a folder, but one file, or a pattern that is expanded folder by folder.
-    if text_range.path:
-        file = storage_for(text_range.path).stat(text_range.path)
+    # This is not a range of a folder, but one file, or a pattern that is expanded folder by folder.
+    if part.path:
+        file = storage_for(part.path).stat(part.path)
         if file is not None:
             yield file, file.name
         else:
-            matched = expand(text_range.path)
+            matched = expand(part.path)
             yield from ((entry, relative_path) for entry, relative_path in matched if not entry.is_folder)
         return
-    files, pattern = text_range.files, text_range.pattern
-    if not text_range.is_deep:
+    files, pattern = part.files, part.pattern
+    if not part.is_deep:
         for entry in storage_for(files.folder).scan(files.folder, start=files.start, stop=files.stop):
             if not entry.is_folder and matches(entry.name, pattern):
                 # Unlike `files_below`, `scan` may yield a pipe or a device.

@@ -26,7 +26,7 @@ from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.named_splits import NamedSplits
 from beam_jobs.sources.source import PackSource
 from beam_jobs.sources.text.document_columns import DocumentColumns
-from beam_jobs.sources.text.names import TextFiles, list_files, list_first_names, list_ranges
+from beam_jobs.sources.text.names import TextFiles, divide_input, list_files, list_first_names
 from beam_jobs.sources.text.runs import divide_run, gather_runs
 from beam_jobs.text_files.document import DocumentBlock, TextPart
 from beam_jobs.text_files.documents import RANGE_BYTES, document_blocks, text_parts
@@ -37,7 +37,7 @@ from tpudata.errors import UsageError
 # Smaller documents are spooled: reading and writing them once more costs less than a separate read of each.
 SMALL_BYTES = 1 << 16
 MAX_RUN_DOCUMENTS = 1 << 16
-# Largest number of small files that are listed together.
+# Maximum number of small files that are listed together.
 _MAX_UNIT_FILES = 1000
 # (split, documents of a file): either all blocks of an input have the split of their file's name, or all an empty string.
 _SplitBlock: TypeAlias = "tuple[str, DocumentBlock]"
@@ -83,8 +83,8 @@ class TextSource(PackSource):
         return dataclasses.replace(self, note=note)
 
     @classmethod
-    def find(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
-        """Look at the names in the input's folder and, for labels in rows, at the first document.
+    def open(cls, options: ConvertOptions, text: TextOptions) -> TextSource:
+        """Open the source, after a look at the names in the input's folder and, for labels in rows, at the first document.
 
         Args:
             options: options of the conversion.
@@ -100,11 +100,10 @@ class TextSource(PackSource):
                 f"--targets-file {text.targets_file}: one file for several inputs (got {', '.join(names[:3])}, ...). Put * in place"
                 " of their names without the last ending"
             )
-        splits = NamedSplits.find(options, names)
-        ranges = list_ranges(options.input)
+        splits = NamedSplits.infer(options, names)
         # The lists of skipped files are not needed here: `units` makes them again.
-        files = itertools.chain.from_iterable(list_files(text_range, []) for text_range in ranges)
-        return cls(options, text, splits, DocumentColumns.find(text, splits, files))
+        files = itertools.chain.from_iterable(list_files(part, []) for part in divide_input(options.input))
+        return cls(options, text, splits, DocumentColumns.infer(text, splits, files))
 
     @property
     def has_classes(self) -> bool:
@@ -137,15 +136,15 @@ class TextSource(PackSource):
         return True
 
     def parts(self) -> Iterator[TextFiles]:
-        """Yield ranges of the files."""
-        return list_ranges(self.options.input)
+        """Yield the files of the input in parts, see `divide_input`."""
+        return divide_input(self.options.input)
 
     def units(self, part: TextFiles, ignored: list[str]) -> Iterator[TextUnit]:
         """Yield files in the order of their names, large ones in parts, small ones together.
 
         Args:
             part: one of `parts()`.
-            ignored: is extended with the path of each file and folder that is skipped because of its name.
+            ignored: list to which this method appends the path of each file and folder that it skips because of its name.
 
         Raises:
             SourceError: the name of a file is ambiguous about splits.
@@ -156,9 +155,11 @@ class TextSource(PackSource):
             split = self.splits.find_split(text_part.file.name)
             self._note_folder(text_part.file.name, split)
             group.append((text_part, split))
-            # A part of a larger file, whose form is known already, ends the group.
-            group_bytes += text_part.stop - text_part.start if text_part.form is None else self.range_bytes
-            if group_bytes >= self.range_bytes or len(group) >= _MAX_UNIT_FILES:
+            # The form of a part of a larger file is known already; its bounds may be row groups instead of bytes.
+            ends_group = text_part.form is not None
+            if not ends_group:
+                group_bytes += text_part.stop - text_part.start
+            if ends_group or group_bytes >= self.range_bytes or len(group) >= _MAX_UNIT_FILES:
                 yield TextUnit(tuple(group))
                 group, group_bytes = [], 0
         if group:
@@ -219,7 +220,7 @@ class TextSource(PackSource):
         if named_splits[0]:
             splits = join_columns([[split] for split in named_splits], counts)
         else:
-            # Column 0 has the high halves of the digests, which --split takes.
+            # Column 0 has the high halves of the digests, which --split takes. A column of one value holds for all documents.
             splits = self.options.split.assign_splits(digests[:, 0]) if self.options.split else [DEFAULT_SPLIT]
         paths = join_columns([[block.file.path] for block in blocks], counts)
         payloads = join_columns([[block.form] for block in blocks], counts)

@@ -69,7 +69,7 @@ class SourceDocuments(PackSource):
     schema: tuple[Feature, ...]
 
     @classmethod
-    def find(cls, options: ConvertOptions, text: TextOptions, source_options: TextSourceOptions) -> SourceDocuments:
+    def open(cls, options: ConvertOptions, text: TextOptions, source_options: TextSourceOptions) -> SourceDocuments:
         """Open the source.
 
         Args:
@@ -81,7 +81,7 @@ class SourceDocuments(PackSource):
             UsageError: there is no such source, its arguments or the options do not fit it, or an option is for files of text.
             SourceError: the file of `--labels` is invalid.
         """
-        # Not None: this source is opened only with --source.
+        # `source` is not None: this class is opened only with --source.
         name = str(source_options.source)
         installed = load_source(DOCUMENTS, name)
         if installed is None:
@@ -194,11 +194,12 @@ class SourceDocuments(PackSource):
         """Return a reference with class names, features and payload for text; BadRecordError if its size or a label is invalid."""
         # The size is that of the bytes that the reference carries, otherwise that of its range.
         size = len(reference.data) or reference.size
-        limit = self.text.document_bytes
-        if size > limit:
+        max_bytes = self.text.document_bytes
+        if size > max_bytes:
             raise BadRecordError(
                 reference.origin,
-                f"larger than --document-bytes (got {size:,} bytes, expected at most {limit:,}). Pass a larger --document-bytes",
+                f"larger than --document-bytes (got {size:,} bytes, expected at most {max_bytes:,}). Pass a larger"
+                " --document-bytes",
             )
         payload = reference.payload
         # The default payload does not say how text is stored: whole files may have any form, other ranges are plain text.

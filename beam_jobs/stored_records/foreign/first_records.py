@@ -19,7 +19,7 @@ from tpudata.format.tfrecord.frame_scan import is_header
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, unpack_frame
 from tpudata.storage import storage_for
 
-# Records of a file that are decoded.
+# Maximum number of records of a file that are decoded.
 _MAX_RECORDS = 100
 # Layout of records that have the features of no other layout.
 _EXAMPLES = "examples"
@@ -70,7 +70,7 @@ class FirstRecords(NamedTuple):
         """Return the name of the layout of the records; `array_names` names the features that are declared as arrays."""
         if "image/encoded" in self.images:
             return "imagenet"
-        # Raw if all features that models are fed in layout raw are arrays.
+        # The layout is raw if all features that models are fed in layout raw are arrays.
         return "raw" if set(FED_BY_LAYOUT["raw"]) <= array_names else _EXAMPLES
 
     def find_label(self, requested: str | None) -> str:
@@ -106,7 +106,7 @@ def _read_examples(path: str, compression: str, errors: list[CorruptionError]) -
         SourceError: the first record is not a `tf.train.Example`.
     """
     try:
-        # After damage, only an uncompressed file can be read on.
+        # Records after damage can be read only from an uncompressed file.
         records = read_records(path, compression) if compression else _read_intact_records(path, errors)
         for index, (offset, data) in enumerate(itertools.islice(records, _MAX_RECORDS)):
             try:

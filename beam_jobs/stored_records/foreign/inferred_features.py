@@ -8,7 +8,7 @@
     text that is UTF-8                              string, encoding utf8
     other bytes                                     string
     as many values in every record                  shape (n,), () for one
-    another number in some record, or none          shape (None,)
+    a different number in some record, or none      shape (None,)
 
 The first records decide which features hold images; a record with another value there is bad. Values do not show the type of an
 array of raw bytes, which `RawFeature` declares, nor that a grey PNG holds classes.
@@ -41,11 +41,11 @@ class ValueStatistics:
         kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" without a value.
         key: key of a record that has the feature, for messages.
         records: number of records that have the feature.
-        low: fewest values in a record that has it.
-        high: most values in a record.
+        low: minimum number of values in a record that has it.
+        high: maximum number of values in a record.
         heights: smallest and largest height of images in pixels.
         widths: smallest and largest width of images in pixels.
-        channels: most channels of an image.
+        channels: maximum number of channels of an image.
         dtype: dtype of label maps; empty for other kinds.
     """
 
@@ -144,7 +144,7 @@ class InferredSummary:
             label_maps: names of the features that hold label maps.
 
         Raises:
-            FeatureError: a feature has values of a different kind, or a label map of another dtype, than in the records before.
+            FeatureError: a feature has values of a different kind, or a label map of a different dtype, from earlier records.
             ValueError: a feature does not hold its image, label map or array, or one of `raw` or `label_maps` is missing; the
                 message names it.
         """
@@ -160,7 +160,7 @@ class InferredSummary:
             for name in names:
                 if not example.get(name):
                     raise ValueError(f"no feature {name!r}, which {flag} describes")
-        # Added last: a record that was rejected above must not count.
+        # The statistics are added last: a record that was rejected above must not count.
         for name, (statistics, size) in statistics_by_name.items():
             self.decoded_bytes += size
             self.features.setdefault(name, ValueStatistics()).merge(name, statistics)
@@ -279,6 +279,7 @@ def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) 
 
 
 def _describe(kind: str) -> str:
+    """Return words for the values of a kind, for messages."""
     return {
         IMAGE: "an image",
         LABEL_MAP: "a label map",

@@ -36,10 +36,10 @@ class TfdsFacts(NamedTuple):
 
 
 def add_tfds_facts(options: ReshardOptions, inputs: Sequence[str]) -> ReshardOptions:
-    """Return the options, completed from the TFDS metadata of the inputs; options that are set win.
+    """Return the options, completed from the TFDS metadata of the inputs; options that are set take precedence.
 
     Raises:
-        SourceError: the facts of two inputs differ, or their metadata are damaged.
+        SourceError: the facts of two inputs differ, or their metadata is damaged.
     """
     common_facts: TfdsFacts | None = None
     for path in inputs:
@@ -68,7 +68,7 @@ def read_tfds_facts(folder: str) -> TfdsFacts | None:
     """Return the facts in the TFDS metadata of a folder; None if it has none.
 
     Raises:
-        SourceError: the metadata are damaged.
+        SourceError: the metadata is damaged.
     """
     schema, info = (_read_object(folder, name) for name in (FEATURES_NAME, DATASET_INFO_NAME))
     if schema is None or info is None:
@@ -84,14 +84,19 @@ def read_tfds_facts(folder: str) -> TfdsFacts | None:
             f"{storage_for(folder).join(folder, FEATURES_NAME)}: not as TensorFlow Datasets writes it: {error!r}. Remove it, and"
             " pass --labels and --raw."
         ) from None
-    # No names beyond a limit: without a file of names, `_read_class_names` makes them, and a damaged count may be huge.
+    # There are no names of more than `_MAX_CLASSES` classes: without a file of names, `_read_class_names` makes them, and a damaged
+    # count may be huge.
     names = None if label is None or class_count > _MAX_CLASSES else _read_class_names(folder, label, class_count)
     # As with flags, a label is of use only with the names of its classes.
     return TfdsFacts(label if names else None, names, raw, maps)
 
 
 def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
-    """Return the JSON object in a metadata file of a folder; None if it is missing or no object, SourceError if it is not JSON."""
+    """Return the JSON object in a metadata file of a folder; None if the file is missing or has other JSON.
+
+    Raises:
+        SourceError: the file is not JSON.
+    """
     storage = storage_for(folder)
     entry = storage.stat(folder)
     path = storage.join(folder, name)
@@ -105,7 +110,13 @@ def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
 
 
 def _list_leaves(name: str, feature: Any, *, is_in_list: bool) -> Iterator[tuple[str, Any]]:
-    """Yield (name in the records, feature) of each feature that records have, with the key `is_in_list` added to the feature."""
+    """Yield (name in the records, feature) of each feature that records have, with the key `is_in_list` added to the feature.
+
+    Args:
+        name: name of `feature` in the records; empty for the dictionary of all features.
+        feature: the Feature proto in JSON.
+        is_in_list: whether the feature lies in a sequence.
+    """
     if "featuresDict" in feature:
         for key, inner in feature["featuresDict"]["features"].items():
             yield from _list_leaves(f"{name}/{key}" if name else key, inner, is_in_list=is_in_list)

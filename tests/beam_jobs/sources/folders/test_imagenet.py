@@ -1,6 +1,6 @@
 """ImageNet's tars and folders, and the script that converts them.
 
-One test counts in `Tars.find` how often the script opens a tar.
+One test counts in `Tars.open` how often the script opens a tar.
 """
 
 from __future__ import annotations
@@ -216,13 +216,13 @@ def test_the_script_rejects_other_folders(tmp_path: Path, script: ModuleType) ->
 
 def test_the_script_reads_the_source_once(tmp_path: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     found: Counter[str] = Counter()
-    find = Tars.find
+    open_tars = Tars.open
 
     def counted(options: object, said: object, files: InputFiles) -> Tars:
         found.update(name for _, name in files)
-        return find(options, said, files)  # type: ignore[arg-type]
+        return open_tars(options, said, files)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Tars, "find", counted)
+    monkeypatch.setattr(Tars, "open", counted)
     raw = tars(tmp_path / "raw")
     assert script.run([f"--raw_data_dir={raw}", f"--output={tmp_path}/out"]) == 0
     assert found == {"ILSVRC2012_img_train.tar": 1}
