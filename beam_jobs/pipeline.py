@@ -197,7 +197,7 @@ def _apply_facts(facts: ScanFacts, conversion: Conversion) -> Source:
 
 def _find_first_units(facts: ScanFacts) -> dict[int, int]:
     """Return, by index of a scanned part of the input, the index of its first unit: each block of a part becomes a unit."""
-    first_units: dict[int, int] = facts.find_first_blocks()
+    first_units: dict[int, int] = facts.first_blocks()
     return first_units
 
 

@@ -237,9 +237,9 @@ class NewScannedInputs(NewInputs, ScannedSource):
 
     source: ScannedSource
 
-    def make_empty_facts(self) -> ScanFacts:
+    def no_facts(self) -> ScanFacts:
         """Return empty facts of the source."""
-        return self.source.make_empty_facts()
+        return self.source.no_facts()
 
     def scan(self, index: int, part: SourcePart) -> Scan:
         """Return the source's scan of a part."""

@@ -178,7 +178,7 @@ class ScannedSource(Source):
     """
 
     @abc.abstractmethod
-    def make_empty_facts(self) -> ScanFacts:
+    def no_facts(self) -> ScanFacts:
         """Return empty facts, to which `merge` adds the facts about parts."""
 
     @abc.abstractmethod

@@ -81,7 +81,7 @@ class AnnotationFacts:
         # Column 0 has the high halves.
         self.digests += key_digests(keys)[:, 0].tobytes()
 
-    def find_first_blocks(self) -> dict[int, int]:
+    def first_blocks(self) -> dict[int, int]:
         """Return the index of each part's first block (or range) among those of all parts, by index of the part."""
         return sum_blocks_before(self.files)
 

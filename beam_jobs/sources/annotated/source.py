@@ -130,7 +130,7 @@ class AnnotatedImages(ScannedSource):
         """The splits that the annotations list."""
         return self.form.split_lists.splits
 
-    def make_empty_facts(self) -> AnnotationFacts:
+    def no_facts(self) -> AnnotationFacts:
         """Return empty facts."""
         return AnnotationFacts()
 

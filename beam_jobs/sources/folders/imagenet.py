@@ -137,7 +137,8 @@ class ImageNet(Source):
                 or {part.synset for part in parts} - {""}
                 or set(synsets)
             )
-            classes = dataclasses.replace(classes, labels=Labels(tuple(sorted(names))), path=options.input)
+            labels = Labels(tuple(sorted(names)))
+            classes = dataclasses.replace(classes, labels=labels, path=options.input, comes_from_metadata=True)
         # `resolve` raises for a synset that is not one of the classes, such as those of --labels FILE.
         for line_number, synset in enumerate(synsets, 1):
             classes.resolve(synset, f"{synset_file} line {line_number}")

@@ -44,7 +44,7 @@ class ListFacts:
                 first_rows[name] = min(place, first_rows.get(name, place))
         self.has_several_labels |= other.has_several_labels
 
-    def find_first_blocks(self) -> dict[int, int]:
+    def first_blocks(self) -> dict[int, int]:
         """Return the index of each list's first block among the blocks of all lists, by index of the list."""
         return sum_blocks_before(self.lists)
 

@@ -162,7 +162,7 @@ class Lists(ScannedSource):
         """Whether `--label-type` applies to the labels."""
         return True
 
-    def make_empty_facts(self) -> ListFacts:
+    def no_facts(self) -> ListFacts:
         """Return empty facts."""
         return ListFacts()
 

@@ -83,7 +83,7 @@ def scan_here(source: ScannedSource) -> Source:
         SourceError: two rows have the same key, or the input is invalid.
         UsageError: the options do not fit the input.
     """
-    facts = source.make_empty_facts()
+    facts = source.no_facts()
     parts: list[Any] = []
     key_rows: list[bytes] = []
     for index, part in enumerate(list_parts(source)):
@@ -152,14 +152,14 @@ class _SumFacts(beam.CombineFn):  # type: ignore[misc]
         self._source = source
 
     def create_accumulator(self) -> ScanFacts:
-        return self._source.make_empty_facts()
+        return self._source.no_facts()
 
     def add_input(self, total: ScanFacts, facts: ScanFacts) -> ScanFacts:
         total.merge(facts)
         return total
 
     def merge_accumulators(self, totals: Iterable[ScanFacts]) -> ScanFacts:
-        total = self._source.make_empty_facts()
+        total = self._source.no_facts()
         for facts in totals:
             total.merge(facts)
         return total

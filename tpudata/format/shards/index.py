@@ -95,17 +95,17 @@ class ShardIndex:
         """None, or `"gzip"`."""
         return None if self.block_offsets is None else GZIP
 
-    def block_range(self, block_index: int) -> tuple[int, int]:
+    def block_range(self, block: int) -> tuple[int, int]:
         """Return the byte offsets at which a block begins and ends, before compression; blocks count from 0."""
-        first = block_index * self.block_records
+        first = block * self.block_records
         stop = min(first + self.block_records, self.records)
         return int(self.offsets[first]), int(self.offsets[stop])
 
-    def file_range(self, block_index: int) -> tuple[int, int]:
+    def file_range(self, block: int) -> tuple[int, int]:
         """Return the byte offsets in the shard's file at which a block begins and ends; with gzip, `unpack_blocks` unpacks it."""
         if self.block_offsets is None:
-            return self.block_range(block_index)
-        return int(self.block_offsets[block_index]), int(self.block_offsets[block_index + 1])
+            return self.block_range(block)
+        return int(self.block_offsets[block]), int(self.block_offsets[block + 1])
 
     @classmethod
     def from_written(cls, written: WrittenRecords, summary: Mapping[str, Any]) -> ShardIndex:

@@ -50,16 +50,16 @@ class Reading:
         check_integer("Reading.memory", self.memory, 1, or_none=True)
         check_flag("Reading.pieces", self.pieces, or_none=True)
 
-    def count_reads(self, piece_memory: int, free_memory: int | None) -> int:
+    def count_reads(self, piece_memory: int, free: int | None) -> int:
         """Return the number of pieces that are read at the same time, from 1 to `streams`: as many as the memory allows.
 
         Args:
             piece_memory: bytes of memory that a piece takes while it is read.
-            free_memory: free memory in bytes; pieces take a quarter of it if `memory` is None. None if unknown.
+            free: free memory in bytes; pieces take a quarter of it if `memory` is None. None if unknown.
         """
         memory = self.memory
-        if memory is None and free_memory is not None:
-            memory = free_memory // _FREE_MEMORY_DIVISOR
+        if memory is None and free is not None:
+            memory = free // _FREE_MEMORY_DIVISOR
         num_reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
         # An int, even if the user passed an integer of NumPy.
         return max(1, operator.index(num_reads))
