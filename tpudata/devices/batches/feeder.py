@@ -76,11 +76,11 @@ class StackFeed:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         num_local_replicas: number of this process's replicas.
-        capacity: largest number of steps in a stack; a stack has fewer if they would exceed `stack_bytes`.
+        capacity: maximum number of steps in a stack; a stack has fewer if they would exceed `stack_bytes`.
         is_endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends before the data of others.
-        stack_bytes: largest size of a stack on one device, unless a single step is larger.
+        stack_bytes: maximum bytes of a stack on one device; a stack of a single step may exceed it.
 
     Raises:
         ValueError: the mesh has a different number of this process's devices.
@@ -113,7 +113,7 @@ class StackFeed:
         """Return a new pass over the data; a thread starts to read it ahead.
 
         Args:
-            max_steps: largest number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
+            max_steps: maximum number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
         """
         return StackIteration(self, max_steps)
 
@@ -134,7 +134,7 @@ class StackIteration:
 
     Args:
         feed: the data.
-        max_steps: largest number of steps that the pass reads; None for all.
+        max_steps: maximum number of steps that the pass reads; None for all.
     """
 
     def __init__(self, feed: StackFeed, max_steps: int | None) -> None:
@@ -169,7 +169,7 @@ class StackIteration:
 
     @property
     def capacity(self) -> int:
-        """Largest number of steps in a stack."""
+        """Maximum number of steps in a stack."""
         return self._feed.capacity
 
     def next(self) -> Tensors:

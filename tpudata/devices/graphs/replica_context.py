@@ -91,6 +91,7 @@ def _forbid(method: str) -> Callable[..., NoReturn]:
     """Return a method of a strategy that only raises an error."""
 
     def reject(self: tf.distribute.Strategy, *args: object, **kwargs: object) -> NoReturn:
+        """Raise the error for a call of the method by the code of one replica."""
         del args, kwargs
         raise ModelFnValueError(
             f"{traced_code()}: code of one replica cannot start others (got tf.distribute.get_strategy().{method}() in one of "

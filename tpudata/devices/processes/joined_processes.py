@@ -62,6 +62,7 @@ class JoinedProcesses:
     devices: tuple["jax.Device", ...]
 
 
+# The result of the first `join` of this process.
 _joined: JoinedProcesses | None = None
 _joining = threading.Lock()
 
@@ -72,7 +73,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
     Args:
         group: the processes, and which of them this one is.
         devices_per_process: number of devices of each process, or None for the cores of a TPU.
-        timeout_seconds: largest number of seconds to wait.
+        timeout_seconds: maximum number of seconds to wait.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
@@ -101,7 +102,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
             )
         peers = ClusterPeers(group, meet(group, timeout_seconds))
         try:
-            _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for a TPU's cores.
+            _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for the cores of a TPU.
             request_cpu_devices(devices_per_process or 1)  # Next to a TPU, jax needs no further CPU devices.
             _initialize(jax, group)
             with peers.translate_errors():
@@ -177,7 +178,7 @@ def _connect_devices(
         UsageError: the processes have different numbers of devices.
     """
     platform = devices[0].platform
-    # jax may number the processes in another order. Each process adds its number in jax at its own index, and 0 elsewhere.
+    # jax may number the processes in a different order. Each process adds its number in jax at its own index, and 0 elsewhere.
     jax_index = jax.local_devices(backend=platform)[0].process_index
     jax_indices = peers.sum_numbers([jax_index if index == peers.index else 0 for index in range(peers.count)])
     device_counts = [sum(device.process_index == index for device in devices) for index in jax_indices]

@@ -90,7 +90,7 @@ def _read_variable(*names: str) -> str:
 
 
 def _read_number(*names: str) -> int:
-    """Return the number in the first variable SLURM_NAME that is set; raise UsageError without a variable or a number in it."""
+    """Return the number in the first variable SLURM_NAME that is set; raise UsageError if none is set, or it holds no number."""
     value = _read_variable(*names)
     if not re.fullmatch(r"[0-9]{1,12}", value):
         name = next(name for name in names if f"SLURM_{name}" in os.environ)

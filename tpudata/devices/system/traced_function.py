@@ -55,6 +55,7 @@ class TracedFunction:
         result_structures: list[jax.tree_util.PyTreeDef] = []
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            """Call the user's function as the code of one replica, and return the flat results."""
             del call_index  # `rewrite_random_operations` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
                 leaves, result_structure = jax.tree.flatten(tf_function(*jax.tree.unflatten(structure, tensors)))

@@ -157,7 +157,7 @@ class RunConfig:
         """
         process_arguments = (self.coordinator_address, self.num_processes, self.process_id)
         if self.tf_config is None:
-            return ClusterTask.find("RunConfig", *process_arguments)
+            return ClusterTask.resolve("RunConfig", *process_arguments)
         if process_arguments != (None, None, None):
             raise ValueError(
                 "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "

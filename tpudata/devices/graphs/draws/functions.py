@@ -49,7 +49,7 @@ class DrawRewriter:
     Args:
         graph_def: the `GraphDef`, which is not changed.
         keras_seeds: names of graph inputs that are handles of Keras 3 seed generators' states; variables that the graph makes are
-            recognized by name.
+            recognised by name.
     """
 
     def __init__(self, graph_def: tf.compat.v1.GraphDef, keras_seeds: Collection[str] = ()) -> None:
@@ -135,9 +135,9 @@ class DrawRewriter:
                     self._collect_calls_and_mark_reads(function.node_def, seed_arguments.__contains__)
 
     def _find_drawing_functions(self) -> set[str]:
-        """Return the names of functions that draw, directly or through a call, and of the functions that take the same arguments.
+        """Return the names of functions that draw, directly or through a call, and of the functions that get the same arguments.
 
-        These are the other branches of a condition, and the condition or the body of a loop.
+        The latter are the other branches of a condition, and the condition or the body of a loop.
         """
         drawing_names: set[str] = set()
         while True:

@@ -56,7 +56,7 @@ class Scope:
 
 
 def is_replaced(node: tf.compat.v1.NodeDef) -> bool:
-    """Return whether `rewrite_node` replaces a node by one that takes the position or the replica."""
+    """Return whether `rewrite_node` replaces a node with one that takes the position or the replica."""
     return node.op in STATEFUL or reads_random_state(node)
 
 
@@ -86,7 +86,10 @@ def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
 
 
 def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return a constant with the seeds and a call of a stateless draw, which replace a stateful draw; and the called function."""
+    """Return the nodes that replace a stateful draw, and the called function.
+
+    The nodes are a constant with the seeds, and a call of a stateless draw.
+    """
     input_types, output_type = _find_types(node)
     definition = make_draw(node.op, input_types, output_type, uses_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
@@ -115,7 +118,7 @@ def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
 
 
 def derive_position(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return the nodes that compute the position for the functions that a node calls, and the definition that the last one calls.
+    """Return the nodes that compute the position for the functions that a node calls, and the `FunctionDef` that they call.
 
     The last node is the position. It follows from the caller's position, and from the node's name, so that two calls of one
     function draw different values.
@@ -141,7 +144,7 @@ def _make_constant(name: str, value: int | Sequence[int], like: tf.compat.v1.Nod
 
 
 def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:
-    """Return a node that calls a function, with the name and device of another node."""
+    """Return a node that calls a function, with the name and the device of `node`."""
     new_node = type(node)(name=node.name, op="PartitionedCall", device=node.device, input=inputs)
     new_node.attr["f"].func.name = definition.signature.name
     new_node.attr["Tin"].list.type.extend(argument.type for argument in definition.signature.input_arg)
