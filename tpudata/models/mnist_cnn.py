@@ -69,7 +69,7 @@ def mnist_cnn(
         float32 logits [batch, num_classes].
 
     Raises:
-        UsageError: images have another rank or an unknown size, or are too small.
+        UsageError: images have the wrong rank or an unknown size, or are too small.
     """
     shape = images.shape
     if shape.rank != 4 or None in shape[1:] or min(shape[1:3]) < 4:

@@ -51,7 +51,7 @@ def make_language_spec(
         bits_name: name of the metric for the cross entropy in bits.
 
     Raises:
-        UsageError: labels are missing or have another rank.
+        UsageError: labels are missing or have the wrong rank.
     """
     if labels is None or labels.shape.rank != 2:
         got = "none" if labels is None else f"shape {labels.shape}"
@@ -71,6 +71,7 @@ def make_language_spec(
     def make_metrics(
         losses: tf.Tensor, is_correct: tf.Tensor, weights: tf.Tensor
     ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+        """Return the v1 metrics of an evaluation, from each token's loss, correctness and weight."""
         mean, update = _v1.metrics.mean(losses, weights=weights)
         # One update serves the three metrics that follow from the mean.
         return {

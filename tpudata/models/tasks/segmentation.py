@@ -88,7 +88,7 @@ def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model:
         model: name of the model, for messages.
 
     Raises:
-        UsageError: labels are missing, or have another dtype or size than the logits need.
+        UsageError: labels are missing or have the wrong shape or dtype.
     """
     size = logits.shape[1:3].as_list()
     if labels is None:
