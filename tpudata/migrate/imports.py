@@ -1,6 +1,6 @@
 """Rewriting of a file's imports, after its names have been rewritten.
 
-Functions get the Rewriter of the file, which has rewritten the names.
+Parameters named `rewriter` are the Rewriter of the file, which has rewritten the names.
 """
 
 from __future__ import annotations
