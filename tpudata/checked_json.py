@@ -18,7 +18,7 @@ from tpudata.json_values import parse_input_json
 
 NULL = type(None)
 INT64_MAX = 2**63 - 1
-# Most levels of a value without a schema: far fewer than Python's recursion limit, since printing and encoding it recurse.
+# Maximum levels of a value without a schema: far fewer than Python's recursion limit, since printing and encoding it recurse.
 _MAX_LEVELS = 32
 _SHOWN_CHARACTERS = 60
 _NAMES = {
@@ -33,7 +33,9 @@ _NAMES = {
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON text; ValueError with the reason if it is not JSON, is nested too deeply, or has the words NaN or Infinity.
+    """Parse JSON text; ValueError with the reason if it is not JSON, or is JSON that is not accepted.
+
+    JSON is not accepted if it is nested too deeply, has the words NaN or Infinity, or an integer of more than 4,300 digits.
 
     A number beyond the largest float, such as 1e999, becomes infinite; the schemas reject it.
     """
@@ -75,7 +77,7 @@ class Plain:
     words: str = ""
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is of another type, out of range, or a string that the pattern does not match."""
+        """Raise ValueError if the type of a value is not allowed, or the value is out of range or not matched by the pattern."""
         if type(value) not in self.types:
             names = " or ".join(_NAMES[json_type] for json_type in self.types)
             raise ValueError(f"{where} is {abbreviate_value(value)}, not {names}")
@@ -135,17 +137,17 @@ class Entries:
 
     Attributes:
         schema: schema of each value.
-        is_quoted: whether messages quote the keys, as they must if a key may hold any character.
+        quotes_keys: whether messages quote the keys, as they must if a key may hold any character.
     """
 
     schema: Schema
-    is_quoted: bool = True
+    quotes_keys: bool = True
 
     def check(self, where: str, value: Any) -> None:
         """Raise ValueError if a value is not an object, or one of its values does not match."""
         Plain((dict,)).check(where, value)
         for key, entry in value.items():
-            field = f"{where}[{abbreviate_value(key)}]" if self.is_quoted else f"{where}.{key}"
+            field = f"{where}[{abbreviate_value(key)}]" if self.quotes_keys else f"{where}.{key}"
             self.schema.check(field, entry)
 
 

@@ -1,7 +1,7 @@
-"""Checks of arguments. They raise an error of one line that says where, what was got, what is expected, and the fix.
+"""Checks of arguments. They raise an error of one line that names the argument, what was got, and what is expected.
 
-`check` and `check_...` raise UsageError; `require` and `require_...` raise what TensorFlow's TPUEstimator raises. Integers and
-numbers may be Python's or numpy's; a bool is neither.
+`check` and `check_...` raise UsageError by default; `require` and `require_...` raise what TensorFlow's TPUEstimator raises.
+Integers and numbers may be Python's or numpy's, except that `require_seconds` takes only Python's; a bool is neither.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check(
         error: class of the error.
 
     Raises:
-        UsageError: the value is not allowed; `error` if that is another class.
+        `error`, by default UsageError: the value is not allowed.
     """
     if not is_valid:
         advice = f" {fix}" if fix else ""
@@ -65,7 +65,14 @@ def check(
 
 
 def check_argument(name: str, value: Any, is_valid: bool, expected: str) -> None:
-    """Check an argument; if it is invalid, raise a UsageError that shows `name=value` and what to pass instead."""
+    """Check an argument; if it is invalid, raise a UsageError that shows `name=value` and what to pass instead.
+
+    Args:
+        name: name of the argument.
+        value: its value.
+        is_valid: whether the value is allowed.
+        expected: what to pass instead, which follows "pass " in the message.
+    """
     if not is_valid:
         raise UsageError(f"{name}={format_value(value)}: pass {expected}.")
 
@@ -122,7 +129,7 @@ def require(
 def require_type(
     where: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError, fix: str = ""
 ) -> None:
-    """Check the type of a value; unlike the message of `require`, this one shows only the type.
+    """Check the type of a value. The message shows only the type; the message of `require` also shows the value.
 
     Args:
         where: name of the value.
@@ -141,13 +148,26 @@ def require_type(
 
 
 def require_one_of(where: str, value: Any, choices: Collection[str], error: type[Exception] = ValueError) -> None:
-    """Check that a value is one of `choices`; raise `error` if not."""
+    """Check that a value is one of `choices`; raise `error` if not.
+
+    Args:
+        where: name of the value.
+        value: the value.
+        choices: the allowed values.
+        error: class of the error.
+    """
     if value not in choices:
         raise error(f"{where} must be one of {', '.join(choices)}, got {format_value(value)}.")
 
 
 def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
     """Check that an argument is a positive int, or None if `or_none`.
+
+    Args:
+        owner: name of the class or function.
+        name: name of the argument.
+        value: its value.
+        or_none: whether None is also allowed.
 
     Raises:
         TypeError: the value is not an int.

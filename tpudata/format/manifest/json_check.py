@@ -54,7 +54,7 @@ _MANIFEST = Keys(
         "created_by": TEXT,
         "layout": TEXT,
         "compression": Plain((str, NULL)),
-        "splits": Entries(_SPLIT, is_quoted=False),
+        "splits": Entries(_SPLIT, quotes_keys=False),
         "features": Items(_FEATURE),
         "labels": _WHOLE_OR_NULL,
         "rejected": Entries(WHOLE),
