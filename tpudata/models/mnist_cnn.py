@@ -24,7 +24,7 @@ class MnistCnnParams(TrainingParams):
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
-        image_shape: (height, width, channels) of flat images, or None if images have their shape.
+        image_shape: (height, width, channels) of flat images, or None if images are not flat.
         dropout: share of the dense layer's units that a training step drops.
 
     Raises:

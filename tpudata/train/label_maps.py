@@ -74,7 +74,7 @@ class LabelMap:
         return params
 
 
-def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, object]) -> None:
+def require_num_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, object]) -> None:
     """Raise UsageError if neither the manifest nor the user defines the number of classes.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.models import learns_label_maps, param_defaults
-from tpudata.train.label_maps import LabelMap, check_classes
+from tpudata.train.label_maps import LabelMap, require_num_classes
 from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
     label_map = LabelMap.from_dataset(dataset, options.model) if learns_label_maps(options.model) else None
     if label_map is not None:
         derived |= label_map.derive_params(dataset)
-        check_classes(label_map, dataset, options.model, {**derived, **user_params})
+        require_num_classes(label_map, dataset, options.model, {**derived, **user_params})
     _check_label(options, dataset, label)
     derived = {name: value for name, value in derived.items() if name in defaults}
     _check_sizes(options, dataset, label, derived, user_params)

@@ -103,16 +103,16 @@ class StepReader:
             # With its traceback, the error and the frames of this thread would keep each other alive.
             return steps, error.with_traceback(None)
 
-    def _make_steps(self, tensors: list[list[tf.Tensor]], count: tf.Tensor) -> Steps:
-        """Return `count` steps as arrays, padded with zeros to `capacity` steps, so that all arrays have one shape.
+    def _make_steps(self, tensors: list[list[tf.Tensor]], num_steps: tf.Tensor) -> Steps:
+        """Return `num_steps` steps as arrays, padded with zeros to `capacity` steps, so that all arrays have one shape.
 
         Args:
-            tensors: for each replica, the tensors [count, ...] of its elements.
-            count: number of steps (int32 scalar).
+            tensors: for each replica, the tensors [num_steps, ...] of its elements.
+            num_steps: number of steps (int32 scalar).
         """
         # Full arrays are not copied: they share TensorFlow's memory, and must not be written to.
         return Steps(
-            int(count), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
+            int(num_steps), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
         )
 
     def _pad_to_capacity(self, array: Array) -> Array:
@@ -176,12 +176,13 @@ class StepReader:
     def _dequeue_whole_steps(self, handles: Sequence[tf.Tensor]) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
         """Return the complete steps that an error left in the queues, stacked for each replica, and their number."""
         # An error within a step leaves one more element in the queues of the first replicas.
-        count = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
-        return self._dequeue(handles, count), count
+        num_steps = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
+        return self._dequeue(handles, num_steps), num_steps
 
-    def _dequeue(self, handles: Sequence[tf.Tensor], count: tf.Tensor) -> list[list[tf.Tensor]]:
+    def _dequeue(self, handles: Sequence[tf.Tensor], num_steps: tf.Tensor) -> list[list[tf.Tensor]]:
+        """Take the elements of `num_steps` steps from the queue of each replica, and return their tensors, stacked."""
         dtypes = [spec.dtype for spec in self._specs]
-        return [tf.raw_ops.QueueDequeueManyV2(handle=handle, n=count, component_types=dtypes) for handle in handles]
+        return [tf.raw_ops.QueueDequeueManyV2(handle=handle, n=num_steps, component_types=dtypes) for handle in handles]
 
 
 class _TracedOnce:

@@ -226,20 +226,20 @@ def _is_address(string: str) -> bool:
     return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
-def _parse_index(number: Any) -> int:
-    """Return the task index; TF_CONFIG may have it as a string.
+def _parse_index(raw_index: Any) -> int:
+    """Return the task index as an int; TF_CONFIG may have it as a string.
 
     Raises:
         ClusterConfigError: the index is not a whole number from 0.
     """
     try:
-        index = int(number)
+        index = int(raw_index)
     except (TypeError, ValueError, OverflowError):
         index = -1  # Rejected below.
     # `int` also takes True and 1.5.
-    if index < 0 or isinstance(number, bool | float):
+    if index < 0 or isinstance(raw_index, bool | float):
         raise ClusterConfigError(
-            f"{_WHERE}: got the task index {_shorten(number)} (expected a whole number from 0). Fix it."
+            f"{_WHERE}: got the task index {_shorten(raw_index)} (expected a whole number from 0). Fix it."
         )
     return index
 

@@ -54,12 +54,12 @@ def has_jax_started() -> bool:
     return False
 
 
-def request_cpu_devices(count: int) -> None:
-    """Let jax make at least `count` CPU devices when it starts; do nothing if it has started."""
+def request_cpu_devices(num_devices: int) -> None:
+    """Make jax have at least `num_devices` CPU devices when it starts; do nothing if it has started."""
     import jax
 
-    if not has_jax_started() and getattr(jax.config, _CPU_DEVICES) < count:
-        jax.config.update(_CPU_DEVICES, count)
+    if not has_jax_started() and getattr(jax.config, _CPU_DEVICES) < num_devices:
+        jax.config.update(_CPU_DEVICES, num_devices)
 
 
 def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:

@@ -51,7 +51,7 @@ class JoinedProcesses:
 
     Attributes:
         group: the processes.
-        devices_per_process: number of devices of each process, or None for the cores of a TPU.
+        devices_per_process: number of GPUs or CPU devices of each process; None if all processes use all cores of a TPU.
         peers: connections through which the processes agree.
         devices: the devices, in the order of the processes.
     """
@@ -72,7 +72,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
     Args:
         group: the processes, and which of them this one is.
-        devices_per_process: number of devices of each process, or None for the cores of a TPU.
+        devices_per_process: number of GPUs or CPU devices of each process; None if all processes use all cores of a TPU.
         timeout_seconds: maximum number of seconds to wait.
 
     Raises:

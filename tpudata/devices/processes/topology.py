@@ -83,13 +83,13 @@ def make_local_topology(num_replicas: int | None) -> Topology:
 
 
 def join_cluster(
-    task: ClusterTask, num_replicas: int | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS
+    task: ClusterTask, replicas_per_process: int | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS
 ) -> Topology:
     """Join the processes of a task's cluster, and return the devices of all.
 
     Args:
         task: the task of this process.
-        num_replicas: number of devices of each process; None for one.
+        replicas_per_process: number of devices of each process, each of which runs a replica; None for one.
         timeout_seconds: maximum number of seconds to wait for the other processes.
 
     Raises:
@@ -97,7 +97,7 @@ def join_cluster(
         UsageError: a job is not supported, the processes have different numbers of devices, or jax has already started.
         MissingExtraError: jax is not installed.
     """
-    joined = join(make_process_group(task), num_replicas or 1, timeout_seconds)
+    joined = join(make_process_group(task), replicas_per_process or 1, timeout_seconds)
     return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 

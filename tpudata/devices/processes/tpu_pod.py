@@ -55,9 +55,9 @@ def _parse_host(endpoint: str) -> str:
     return fields[2] if len(fields) == 3 else fields[0]
 
 
-def _fetch_metadata(key: str) -> str | None:
-    """Return an attribute of this VM from Google's metadata server; None without the server or the attribute."""
-    url = _METADATA.format(host=os.environ.get("GCE_METADATA_IP", "metadata.google.internal"), key=key)
+def _fetch_metadata(attribute: str) -> str | None:
+    """Return the value of an attribute of this VM from Google's metadata server; None without the server or the attribute."""
+    url = _METADATA.format(host=os.environ.get("GCE_METADATA_IP", "metadata.google.internal"), key=attribute)
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:

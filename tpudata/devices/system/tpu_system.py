@@ -151,9 +151,9 @@ class TPUSystem:
         if not self._is_open:
             raise UsageError(f"{_NAME}: run() was called after the block ended. Call it inside of `with`.")
         devices = self.devices if device is None else (self._find_local_device(device),)
-        tensors, split_flags = self._flatten_arguments(jax, args, split if device is None else False)
+        arrays, split_flags = self._flatten_arguments(jax, args, split if device is None else False)
         specs = tuple(
-            self._make_replica_spec(tensor, is_split) for tensor, is_split in zip(tensors, split_flags, strict=True)
+            self._make_replica_spec(array, is_split) for array, is_split in zip(arrays, split_flags, strict=True)
         )
         key = (function, jax.tree.structure(args), specs, split_flags, devices)
         # Otherwise jax would make 64-bit arguments and variables 32-bit ones.
@@ -170,7 +170,7 @@ class TPUSystem:
             ]
             for device_variables in other_groups:
                 device_variables.copy_to_host(compiled.variables)
-            results = compiled(self._num_calls, tensors)
+            results = compiled(self._num_calls, arrays)
             for device_variables in other_groups:
                 device_variables.mark_changed_on_host(compiled.writes)
         self._num_calls += 1
@@ -223,7 +223,7 @@ class TPUSystem:
         return compiled
 
     def _find_local_device(self, index: int) -> "jax.Device":
-        """Return the device of this process with an index; raise UsageError if it does not exist."""
+        """Return the local device with an index; raise UsageError if it does not exist."""
         if not 0 <= index < len(self.local_devices):
             raise UsageError(
                 f"{_NAME}: run(device={index}): no such device (got {index}, expected 0 to {len(self.local_devices) - 1}). "
@@ -249,19 +249,19 @@ class TPUSystem:
             raise UsageError(
                 f"{_NAME}: run(split={split}): one for each argument (got {len(argument_splits)}, expected {len(args)})."
             )
-        tensors, split_flags = [], []
-        for index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
+        arrays, split_flags = [], []
+        for argument_index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
             for leaf in jax.tree.leaves(argument):
                 # A Python number gets TensorFlow's dtype, such as int32.
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
-                self._check_argument(index, array, is_split)
-                tensors.append(array)
+                self._check_argument(argument_index, array, is_split)
+                arrays.append(array)
                 split_flags.append(bool(is_split))
-        return tensors, tuple(split_flags)
+        return arrays, tuple(split_flags)
 
-    def _check_argument(self, index: int, array: Array, is_split: bool) -> None:
-        """Raise UsageError if an array of the argument `index` has strings, or rows that cannot be split equally."""
-        argument = f"{_NAME}: argument {index} of the function"
+    def _check_argument(self, argument_index: int, array: Array, is_split: bool) -> None:
+        """Raise UsageError if an array of the argument `argument_index` has strings, or rows that cannot be split equally."""
+        argument = f"{_NAME}: argument {argument_index} of the function"
         if array.dtype.kind in "OSU":
             raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
         num_devices = len(self.local_devices)
@@ -272,9 +272,9 @@ class TPUSystem:
                 f"{count_text(num_devices, 'row')}). Pass split=False to give each device all of it."
             )
 
-    def _make_replica_spec(self, tensor: Array, is_split: bool) -> tf.TensorSpec:
+    def _make_replica_spec(self, array: Array, is_split: bool) -> tf.TensorSpec:
         """Return the spec of an argument on one device: a part of the rows if they are split, else all rows."""
-        shape = tensor.shape
+        shape = array.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])
-        return tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))
+        return tf.TensorSpec(shape, tf.as_dtype(array.dtype))

@@ -61,7 +61,8 @@ def export_loop(
         layout: layout of its variables.
         num_replicas: number of replicas.
         num_batch_tensors: number of tensors of the batch, which come first after the index.
-        max_steps: maximum number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
+        max_steps: maximum number of steps in a loop, fewer if their batches exceed STACK_BYTES; None to export one call
+            instead of a loop.
         checked_names: names of the variables whose values a loop must keep finite.
     """
     # shard_map accepts a mesh without devices.

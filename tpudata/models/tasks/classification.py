@@ -27,8 +27,8 @@ def make_classification_spec(
 
     Args:
         features: a dict with "weights" (floats [batch], 0 for rows that do not count); with other features, all rows count.
-        labels: integers [batch]; in training also floats [batch, label_offset + classes], a share for each number from 0. None in
-            PREDICT.
+        labels: integers [batch]; in training also floats [batch, label_offset + classes], each label's share, from label 0 on.
+            None in PREDICT.
         mode: a value of ModeKeys.
         logits: float32 [batch, classes].
         params: params of the model.
@@ -92,7 +92,7 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
     """Return the loss of each row, float32 [batch], from labels that are shares.
 
     Args:
-        labels: floats [batch, offset + classes], a share for each number from 0.
+        labels: floats [batch, offset + classes], each label's share, from label 0 on.
         logits: float32 [batch, classes].
         model: name of the model, for messages.
         offset: label of the first class.

@@ -24,7 +24,7 @@ def pick_images(
         model: the model's name, for errors.
         mean: mean of uint8 images, scaled to 0..1, which is subtracted; one number for each channel, or for all.
         deviation: standard deviation; uint8 images are divided by it after the subtraction.
-        shape: (height, width, channels) of flat images; None if images have their shape.
+        shape: (height, width, channels) of flat images; None if images are not flat.
         batch_is_last: whether images are [height, width, channels, batch].
 
     Returns:

@@ -42,7 +42,7 @@ class Scope:
 
     Attributes:
         position: name of an int64 scalar that distinguishes the runs of the nodes.
-        replica: name of an int32 scalar, the index of the replica; None for a session's draws.
+        replica: name of an int32 scalar, the index of the replica; None for one replica, which draws as a session does.
         is_in_function: whether the nodes are in a function, where an input also names the output of its producer.
     """
 
