@@ -77,7 +77,7 @@ class Plain:
     words: str = ""
 
     def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if the type of a value is not allowed, or the value is out of range or not matched by the pattern."""
+        """Raise ValueError for a value of a wrong type, out of range, not finite, or a string that `pattern` does not match."""
         if type(value) not in self.types:
             names = " or ".join(_NAMES[json_type] for json_type in self.types)
             raise ValueError(f"{where} is {abbreviate_value(value)}, not {names}")

@@ -37,7 +37,7 @@ class Migration:
 
     Attributes:
         text: the file with current names.
-        change_count: number of rewritten places.
+        change_count: number of edits of the text.
         notes: what is left to do, in the order of lines.
     """
 

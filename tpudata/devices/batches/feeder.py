@@ -232,7 +232,7 @@ class StackIteration:
         has_failed = error is not None
         min_count = max_count = local_count
         if not self._feed.is_endless:
-            # In one exchange, which endless data does not need: a maximum is the negated minimum of the negated numbers.
+            # Endless data needs no exchange, and one is enough for other data: a maximum is the negated minimum of negated numbers.
             minima = self._feed.peers.min_numbers([local_count, -local_count, -int(has_failed)])
             min_count, max_count, has_failed = minima[0], -minima[1], minima[2] < 0
         if has_failed:

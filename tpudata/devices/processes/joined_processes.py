@@ -121,7 +121,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
 def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
     """Raise UsageError if processes request different numbers of devices; called before jax makes them."""
-    # In one exchange: a maximum is the negated minimum of the negated numbers.
+    # One exchange is enough: a maximum is the negated minimum of the negated numbers.
     least, minus_most = peers.min_numbers([devices_per_process, -devices_per_process])
     if least != -minus_most:
         raise UsageError(

@@ -32,8 +32,8 @@ class DeviceFunction:
         device_variables: the values of variables on the devices.
 
     Raises:
-        ModelFnValueError: XLA cannot compile an operation.
-        UsageError: the function uses a resource other than variables.
+        ModelFnValueError: the function cannot be traced or compiled for the devices, see `TracedFunction` and `lower`.
+        UsageError: the function uses a resource other than variables, or this version of jax is not supported.
     """
 
     def __init__(

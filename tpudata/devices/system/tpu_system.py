@@ -142,9 +142,10 @@ class TPUSystem:
             What the function returns, as numpy arrays. From all devices, arrays have shape [local devices, ...].
 
         Raises:
-            ModelFnValueError: XLA cannot compile an operation.
-            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, the
-                function uses a table or an iterator, or with `device` and several processes, it assigns to a variable.
+            ModelFnValueError: the function makes a variable at each call, or XLA cannot compile an operation, a shape or a result.
+            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, this
+                version of jax is not supported, the function uses a table or an iterator, or with `device` and several processes, it
+                assigns to a variable.
         """
         import jax
 
