@@ -144,8 +144,8 @@ class TPUSystem:
         Raises:
             ModelFnValueError: the function makes a variable at each call, or XLA cannot compile an operation, a shape or a result.
             UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, this
-                version of jax is not supported, the function uses a table or an iterator, or with `device` and several processes, it
-                assigns to a variable.
+                version of jax is not supported, the function uses a table or an iterator, or with `device` and several processes,
+                it assigns to a variable.
         """
         import jax
 
