@@ -180,14 +180,14 @@ def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = F
     require(owner, name, value, value >= 1, allowed, ValueError)
 
 
-def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = False, or_none: bool = False) -> None:
+def require_seconds(owner: str, name: str, value: Any, *, rejects_zero: bool = False, or_none: bool = False) -> None:
     """Check a number of seconds, or of another unit of time.
 
     Args:
         owner: name of the class.
         name: name of the argument.
         value: its value.
-        above_zero: whether 0 itself is rejected.
+        rejects_zero: whether 0 is rejected, like negative values.
         or_none: whether None is also allowed.
 
     Raises:
@@ -196,9 +196,9 @@ def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = Fal
     """
     if value is None and or_none:
         return
-    allowed = f"a number {'above 0' if above_zero else 'of 0 or more'}{' or None' if or_none else ''}"
+    allowed = f"a number {'above 0' if rejects_zero else 'of 0 or more'}{' or None' if or_none else ''}"
     require(owner, name, value, isinstance(value, int | float) and not isinstance(value, bool), allowed)
-    is_in_range = (value > 0 if above_zero else value >= 0) and _fits_float(value)
+    is_in_range = (value > 0 if rejects_zero else value >= 0) and _fits_float(value)
     require(owner, name, value, is_in_range, allowed, ValueError)
 
 

@@ -154,7 +154,7 @@ def _format_imports(rewriter: Rewriter, statement: _Import) -> list[str]:
             aliases.append("tensorflow" if is_gone and alias.asname is None else alias_text)
         elif _is_dropped(binding):
             continue
-        elif not _decide_move(rewriter, binding):
+        elif not _moves_to_compat_v1(rewriter, binding):
             aliases.append(alias_text)
         elif isinstance(statement, ast.Import):
             aliases.append(f"tensorflow.compat.v1.{alias_text.removeprefix('tensorflow.')}")
@@ -180,7 +180,7 @@ def _is_dropped(binding: Binding) -> bool:
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 
-def _decide_move(rewriter: Rewriter, binding: Binding) -> bool:
+def _moves_to_compat_v1(rewriter: Rewriter, binding: Binding) -> bool:
     """Return whether an import of a part of TensorFlow becomes an import from compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False

@@ -181,9 +181,14 @@ class ClusterPeers(Peers):
             )
         return data
 
-    def _handle_end(self, ended_process: int, has_announced: bool) -> None:
-        """Record the end of a process; the first process also notifies the remaining processes."""
-        ending = "has ended" if has_announced else "was killed or cannot be reached"
+    def _handle_end(self, ended_process: int, is_announced: bool) -> None:
+        """Record the end of a process; the first process also notifies the remaining processes.
+
+        Args:
+            ended_process: index of the process.
+            is_announced: whether the process announced its end; otherwise it was killed or cannot be reached.
+        """
+        ending = "has ended" if is_announced else "was killed or cannot be reached"
         description = f"{self._group.names[ended_process]} {ending}".encode()
         self._record_end(description)
         if not self.is_chief:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 
 # Kinds of messages that `receive` does not return.
 _END, _NOTICE = b"l", b"x"
-# A silent connection is probed after 10 s, and times out after 3 probes, 5 s apart, without an answer: after 25 s.
+# A silent connection is probed after 10 s. It times out if 3 probes, 5 s apart, get no answer: 25 s in all.
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 10, 5, 3
 
 

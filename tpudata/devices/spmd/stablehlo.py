@@ -130,9 +130,9 @@ def _adapt_to_shard_map(module: ir.Module) -> None:
     for copy in copies:
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()
-    for number, collective in enumerate(collectives, 1):
+    for channel_number, collective in enumerate(collectives, 1):
         # Type 1 is a channel between devices.
-        channel = f"#stablehlo.channel_handle<handle = {number}, type = 1>"
+        channel = f"#stablehlo.channel_handle<handle = {channel_number}, type = 1>"
         collective.attributes["channel_handle"] = ir.Attribute.parse(channel)
         collective.attributes["use_global_device_ids"] = ir.UnitAttr.get()
     for name in [name for name in module.operation.attributes if name.startswith("mhlo.")]:

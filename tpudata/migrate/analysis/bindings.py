@@ -146,10 +146,10 @@ def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple
     inner_ids: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner_ids and isinstance(node.ctx, ast.Load):
-            part: ast.AST = node
-            while isinstance(part, ast.Attribute):
-                part = part.value
-                inner_ids.add(id(part))
+            inner_node: ast.AST = node
+            while isinstance(inner_node, ast.Attribute):
+                inner_node = inner_node.value
+                inner_ids.add(id(inner_node))
             path = find_raw_path(node, bindings)
             if path is not None:
                 yield node, path

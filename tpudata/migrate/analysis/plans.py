@@ -153,9 +153,9 @@ class _Planner:
             return False
         # An entry file that does not import TensorFlow leaves the call to the file that does.
         starting_files = {
-            entry
-            for entry in self._entry_files
-            if path in self._reachable_files[entry] and (entry == path or not self._bindings[entry])
+            entry_file
+            for entry_file in self._entry_files
+            if path in self._reachable_files[entry_file] and (entry_file == path or not self._bindings[entry_file])
         }
         return path in starting_files or bool(starting_files and self._uses.find(path))
 

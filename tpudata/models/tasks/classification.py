@@ -49,7 +49,7 @@ def make_classification_spec(
         raise UsageError(
             f"{params.model}: labels must be integers [batch], one for each row, got {labels.dtype.name} {labels.shape}."
         )
-    # `classes` only lends its shape, [batch], to the ones that stand for missing weights.
+    # `classes` is passed only for its shape, [batch]: missing weights count as 1.
     weights = get_weights_or_ones(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:

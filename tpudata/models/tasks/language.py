@@ -88,5 +88,5 @@ def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
     """Return the product of each token's weight, 1 by default, and its row's weight: float32 [batch, length]."""
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
-    # `labels[:, 0]` only lends its shape, [batch], to the ones that stand for missing weights.
+    # `labels[:, 0]` is passed only for its shape, [batch]: missing weights count as 1.
     return weights * get_weights_or_ones(features, labels[:, 0])[:, None]

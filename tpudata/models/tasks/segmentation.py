@@ -40,7 +40,7 @@ def make_segmentation_spec(
         return TPUEstimatorSpec(mode, predictions={"classes": classes})
     labels = _prepare_maps(labels, mode, logits, params.model)
     pixel_weights = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
-    # `labels[:, 0, 0]` only lends its shape, [batch], to the ones that stand for missing weights.
+    # `labels[:, 0, 0]` is passed only for its shape, [batch]: missing weights count as 1.
     pixel_weights *= get_weights_or_ones(features, labels[:, 0, 0])[:, None, None]
     # The logits have no class `ignored_label`, and any class serves for a pixel of weight 0.
     labels = tf.where(pixel_weights > 0, labels, 0)

@@ -31,7 +31,7 @@ from tpudata.tensor_types import Array
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
-# Names that only these columns of CSV have; a prediction with one of these names gets another name.
+# Names that only these columns of CSV have; a prediction with one of these names is renamed.
 _FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
