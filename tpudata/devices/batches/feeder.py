@@ -143,7 +143,7 @@ class StackIteration:
         self._stacks = feed.prefetch(max_steps)
         self._stack: Portion | None = None
         self._zeros: list[jax.Array] | None = None
-        self._failure: Exception | None = None
+        self._failure: Exception | None = None  # Raised after the steps of the current stack.
         self._is_over = False
 
     def take(self, max_steps: int) -> Portion | None:
@@ -211,7 +211,8 @@ class StackIteration:
         if self._num_remaining_steps is not None:
             self._num_remaining_steps -= count
         if count:
-            # Only with `ShortData.FILL` is there no stack: the data of another process still has steps, this one's has ended.
+            # With `ShortData.FILL`, other processes may have more steps than this one: zeros follow its last step, and there is no
+            # stack if its data has already ended.
             return Portion(self._make_zeros() if stack is None else stack.arrays, start=0, count=count)
         self._raise_failure()
         return None
@@ -253,8 +254,8 @@ class StackIteration:
                 # A short stack is the last: the next call returns None at the end of the data, or raises the error that ended it.
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:
-            # For example repeat() of no data. It ends the data of a single process; with several, other processes would wait for
-            # the steps of this one.
+            # For example `repeat()` of no data. This error just ends the data of a single process; with several processes, the others
+            # would wait for the steps of this one.
             failure = None if self._feed.peers.count == 1 else error
             return stack, failure
         except Exception as error:
