@@ -254,8 +254,8 @@ class StackIteration:
                 # A short stack is the last: the next call returns None at the end of the data, or raises the error that ended it.
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:
-            # For example `repeat()` of no data. This error just ends the data of a single process; with several processes, the others
-            # would wait for the steps of this one.
+            # For example `repeat()` of no data. This error just ends the data of a single process; with several processes, the
+            # others would wait for the steps of this one.
             failure = None if self._feed.peers.count == 1 else error
             return stack, failure
         except Exception as error:

@@ -171,7 +171,7 @@ def _connect_devices(
     Args:
         jax: the module `jax`, which has joined the processes.
         peers: the connected processes.
-        origin: what describes the processes, such as "TF_CONFIG", for messages.
+        origin: setting that describes the processes, such as TF_CONFIG, for messages.
         devices: devices of all processes.
 
     Raises:

@@ -103,7 +103,7 @@ def _meet_as_first(group: ProcessGroup, wait_limit: _WaitLimit) -> dict[int, soc
             wait_limit.check(group.describe(group.list_missing(arrived)))
             arrived_before = set(arrived)
             ready_sockets: list[Any] = wait([server, *newcomers, *arrived.values()], _TRY_SECONDS)
-            # Newcomers come last: a process that was started again takes the place of its connection that has ended.
+            # Newcomers come last, once ended connections are removed: a process that was started again may have its old index.
             for ready in sorted(ready_sockets, key=lambda ready: ready in newcomers):
                 if ready is server:
                     with contextlib.suppress(OSError):  # The connection has already ended.

@@ -120,7 +120,7 @@ class _CsvFormatter:
         self._columns: list[str] = []
 
     def __call__(self, line: Mapping[str, Any]) -> bytes:
-        """Return a record's row, in which each entry of `predictions` has its own column; the first call also returns the heading."""
+        """Return a record's row with a column for each entry of `predictions`; the first call puts the heading before it."""
         cells = {name: cell for name, cell in line.items() if name != "predictions"}
         for name, cell in line.get("predictions", {}).items():
             # A prediction may have the name of another column.
