@@ -67,8 +67,8 @@ class DeviceFunction:
             return traced(replica, call_index, *(tensors_by_index[index] for index in range(len(specs))))
 
         replica_spec, call_spec = INDEX_SPECS
-        inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
-        return lower(run, inputs, traced.variables)
+        input_specs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
+        return lower(run, input_specs, traced.variables)
 
     def __call__(self, call_index: int, tensors: Sequence[Array]) -> Arrays:
         """Run the function on all devices of the mesh.

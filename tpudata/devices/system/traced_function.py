@@ -134,6 +134,7 @@ class TracedFunction:
             for name, variable in self._captured_variables.items()
             if is_keras_seed(variable.name, variable.dtype)
         ]
+        # The index of the call stands for the step.
         return rewrite_random_operations(lower_collectives(graph_def, num_replicas), call_index, replica, keras_seeds)
 
 

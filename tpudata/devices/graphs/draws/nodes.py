@@ -90,8 +90,8 @@ def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.com
 
     The nodes are a constant with the seeds, and a call of a stateless draw.
     """
-    input_types, output_type = _find_types(node)
-    definition = make_draw(node.op, input_types, output_type, uses_replica=scope.replica is not None)
+    input_dtypes, result_dtype = _find_dtypes(node)
+    definition = make_draw(node.op, input_dtypes, result_dtype, uses_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
     data_inputs = list_data_inputs(node)
     control_inputs = node.input[len(data_inputs) :]
@@ -110,9 +110,9 @@ def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
     stored_state = type(node).FromString(node.SerializeToString())
     stored_state.name = f"{node.name}/stored"
     stored_state.attr.pop(KERAS_READ, None)
-    _, state_type = _find_types(node)
+    _, state_dtype = _find_dtypes(node)
     index = _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0  # A Keras state begins with its seed.
-    definition = make_seed_shift(state_type, index)
+    definition = make_seed_shift(state_dtype, index)
     inputs = [scope.name_output(stored_state.name, "value"), scope.replica]
     return [stored_state, _make_call(node, definition, inputs)], definition
 
@@ -152,15 +152,15 @@ def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequ
     return new_node
 
 
-def _find_types(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
-    """Return the types of the data inputs and of the first output of a node."""
+def _find_dtypes(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
+    """Return the dtypes of the data inputs and of the first output of a node."""
 
-    # An argument has a fixed type, or the type in one of the node's attributes.
-    def find_type(argument: Any) -> tf.DType:
+    # An argument has a fixed dtype, or the dtype in one of the node's attributes.
+    def find_dtype(argument: Any) -> tf.DType:
         return tf.as_dtype(argument.type or node.attr[argument.type_attr].type)
 
     definition = op_def_registry.get(node.op)
-    return tuple(map(find_type, definition.input_arg)), find_type(definition.output_arg[0])
+    return tuple(map(find_dtype, definition.input_arg)), find_dtype(definition.output_arg[0])
 
 
 def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:
