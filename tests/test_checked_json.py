@@ -26,7 +26,7 @@ SCHEMA = Keys(
     {"name": TEXT, "sizes": Items(WHOLE)},
     {
         "crc": CRC32C,
-        "more": Keys({"on": FLAG}, is_open=True),
+        "more": Keys({"on": FLAG}, allows_unknown_keys=True),
         "by": Entries(FixedList((WHOLE, TEXT))),
         "last": Keys({}, is_nullable=True),
     },

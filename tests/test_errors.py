@@ -19,7 +19,7 @@ from tpudata.errors import (
     TpudataError,
     UsageError,
 )
-from tpudata.installation import install_command
+from tpudata.installation import format_install_command
 
 ALL = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, TpudataError)}
 SPECIAL: dict[type, tuple[Any, ...]] = {
@@ -57,7 +57,7 @@ def test_only_wrong_usage_and_missing_extras_exit_with_2() -> None:
 def test_messages_name_the_place_and_attributes_hold_it() -> None:
     missing = MissingExtraError("tpudata.input", "tensorflow")
     assert isinstance(missing, (UsageError, ImportError))
-    assert str(missing).endswith(f"which is not installed. Run: {install_command('tensorflow')}")
+    assert str(missing).endswith(f"which is not installed. Run: {format_install_command('tensorflow')}")
     bad = BadRecordError("a.tar", "no image", 512)
     assert isinstance(bad, SourceError)
     assert str(bad) == "a.tar at byte 512: rejected: no image"

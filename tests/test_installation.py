@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tpudata.installation import install_command
+from tpudata.installation import format_install_command
 
 ROOT = Path(__file__).parents[1]
 METADATA = """Metadata-Version: 2.1
@@ -24,8 +24,8 @@ Provides-Extra: text
 
 
 def test_a_checkout_is_installed_from_its_own_folder() -> None:
-    assert install_command("text") == f"pip install -e '{ROOT}[text]'"
-    assert install_command() == f"pip install -e {ROOT}"
+    assert format_install_command("text") == f"pip install -e '{ROOT}[text]'"
+    assert format_install_command() == f"pip install -e {ROOT}"
 
 
 @pytest.fixture(scope="module")

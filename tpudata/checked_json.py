@@ -18,7 +18,7 @@ from tpudata.json_values import parse_input_json
 
 NULL = type(None)
 INT64_MAX = 2**63 - 1
-# Most levels of a value without a schema: far fewer than Python's recursion limit, since printing and encoding it recurse.
+# Maximum levels of a value without a schema: far fewer than Python's recursion limit, since printing and encoding it recurse.
 _MAX_LEVELS = 32
 _SHOWN_CHARACTERS = 60
 _NAMES = {
@@ -33,7 +33,9 @@ _NAMES = {
 
 
 def parse_json(data: bytes | str) -> Any:
-    """Parse JSON text; ValueError with the reason if it is not JSON, is nested too deeply, or has the words NaN or Infinity.
+    """Parse JSON text; ValueError with the reason if it is not JSON, or is JSON that is not accepted.
+
+    JSON is not accepted if it is nested too deeply, has the words NaN or Infinity, or an integer of more than 4,300 digits.
 
     A number beyond the largest float, such as 1e999, becomes infinite; the schemas reject it.
     """
@@ -47,11 +49,11 @@ def _reject_constant(text: str) -> Any:
 class Schema(Protocol):
     """Rule for a JSON value."""
 
-    def check(self, where: str, value: Any) -> None:
+    def check(self, field_path: str, value: Any) -> None:
         """Raise ValueError if a value does not match.
 
         Args:
-            where: name of the field, for the message.
+            field_path: the field, such as `splits.train.shards[0].records`; empty for the whole file, which only `Keys` accepts.
             value: what `parse_json` returned for it.
         """
 
@@ -62,8 +64,8 @@ class Plain:
 
     Attributes:
         types: the allowed types, as `parse_json` returns them.
-        low: smallest whole number.
-        high: largest whole number.
+        low: smallest whole number that is allowed.
+        high: largest whole number that is allowed.
         pattern: regular expression that a string matches; None for any string.
         words: description of the strings that `pattern` matches, for the message.
     """
@@ -74,19 +76,18 @@ class Plain:
     pattern: re.Pattern[str] | None = None
     words: str = ""
 
-    def check(self, where: str, value: Any) -> None:
-        """Raise ValueError if a value is of another type, out of range, or a string that the pattern does not match."""
+    def check(self, field_path: str, value: Any) -> None:
+        """Raise ValueError for a value of a wrong type, out of range, not finite, or a string that `pattern` does not match."""
         if type(value) not in self.types:
             names = " or ".join(_NAMES[json_type] for json_type in self.types)
-            raise ValueError(f"{where} is {abbreviate_value(value)}, not {names}")
+            raise ValueError(f"{field_path} is {abbreviate_value(value)}, not {names}")
         if type(value) is int and not self.low <= value <= self.high:
-            raise ValueError(
-                f"{where} is {abbreviate_value(value)}, not a number from {format_bound(self.low)} to {format_bound(self.high)}"
-            )
+            bounds = f"{format_bound(self.low)} to {format_bound(self.high)}"
+            raise ValueError(f"{field_path} is {abbreviate_value(value)}, not a number from {bounds}")
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{where} is {value}, not a finite number")
+            raise ValueError(f"{field_path} is {value}, not a finite number")
         if isinstance(value, str) and self.pattern is not None and not self.pattern.fullmatch(value):
-            raise ValueError(f"{where} is {abbreviate_value(value)}, not {self.words}")
+            raise ValueError(f"{field_path} is {abbreviate_value(value)}, not {self.words}")
 
 
 TEXT, WHOLE, FLAG = Plain((str,)), Plain((int,)), Plain((bool,))
@@ -103,11 +104,11 @@ class Items:
 
     schema: Schema
 
-    def check(self, where: str, value: Any) -> None:
+    def check(self, field_path: str, value: Any) -> None:
         """Raise ValueError if a value is not a list, or an item does not match."""
-        Plain((list,)).check(where, value)
+        Plain((list,)).check(field_path, value)
         for index, item in enumerate(value):
-            self.schema.check(f"{where}[{index}]", item)
+            self.schema.check(f"{field_path}[{index}]", item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,13 +121,13 @@ class FixedList:
 
     schemas: tuple[Schema, ...]
 
-    def check(self, where: str, value: Any) -> None:
+    def check(self, field_path: str, value: Any) -> None:
         """Raise ValueError if a value is not a list of this length, or an item does not match."""
-        Plain((list,)).check(where, value)
+        Plain((list,)).check(field_path, value)
         if len(value) != len(self.schemas):
-            raise ValueError(f"{where} is {abbreviate_value(value)}, not a list of {len(self.schemas)} values")
+            raise ValueError(f"{field_path} is {abbreviate_value(value)}, not a list of {len(self.schemas)} values")
         for index, (schema, item) in enumerate(zip(self.schemas, value, strict=True)):
-            schema.check(f"{where}[{index}]", item)
+            schema.check(f"{field_path}[{index}]", item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,18 +136,18 @@ class Entries:
 
     Attributes:
         schema: schema of each value.
-        is_quoted: whether messages quote the keys, as they must if a key may hold any character.
+        quotes_keys: whether messages quote the keys, as they must if a key may hold any character.
     """
 
     schema: Schema
-    is_quoted: bool = True
+    quotes_keys: bool = True
 
-    def check(self, where: str, value: Any) -> None:
+    def check(self, field_path: str, value: Any) -> None:
         """Raise ValueError if a value is not an object, or one of its values does not match."""
-        Plain((dict,)).check(where, value)
+        Plain((dict,)).check(field_path, value)
         for key, entry in value.items():
-            field = f"{where}[{abbreviate_value(key)}]" if self.is_quoted else f"{where}.{key}"
-            self.schema.check(field, entry)
+            entry_path = f"{field_path}[{abbreviate_value(key)}]" if self.quotes_keys else f"{field_path}.{key}"
+            self.schema.check(entry_path, entry)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,28 +157,30 @@ class Keys:
     Attributes:
         required: schema of each value that must be there.
         optional: schema of each value that may be missing.
-        is_open: whether unknown keys are allowed.
+        allows_unknown_keys: whether unknown keys are allowed.
         is_nullable: whether null is allowed instead of an object.
     """
 
     required: Mapping[str, Schema]
     optional: Mapping[str, Schema] = dataclasses.field(default_factory=dict)
-    is_open: bool = False
+    allows_unknown_keys: bool = False
     is_nullable: bool = False
 
-    def check(self, where: str, value: Any) -> None:
+    def check(self, field_path: str, value: Any) -> None:
         """Raise ValueError if a value is not an object, a key is missing or unknown, or a value does not match.
 
-        An empty `where` names the whole file.
+        An empty `field_path` names the whole file.
         """
         if value is None and self.is_nullable:
             return
-        subject = where or "the file"
+        subject = field_path or "the file"
         Plain((dict, NULL) if self.is_nullable else (dict,)).check(subject, value)
-        unknown_keys = [] if self.is_open else sorted(value.keys() - self.required.keys() - self.optional.keys())
+        unknown_keys = (
+            [] if self.allows_unknown_keys else sorted(value.keys() - self.required.keys() - self.optional.keys())
+        )
         if unknown_keys:
             raise ValueError(f"{subject} has the unknown key {abbreviate_value(unknown_keys[0])}")
-        prefix = f"{where}." if where else ""
+        prefix = f"{field_path}." if field_path else ""
         for key, schema in self.required.items():
             if key not in value:
                 raise ValueError(f"{prefix}{key} is missing")
@@ -191,16 +194,16 @@ class Keys:
 class Anything:
     """Any value of at most 32 levels, with finite numbers."""
 
-    def check(self, where: str, value: Any) -> None:
+    def check(self, field_path: str, value: Any) -> None:
         """Raise ValueError if a value is nested in more than 32 levels, or a number in it is not finite."""
         values = [value]
         level = 0
         while values:
             if level > _MAX_LEVELS:
-                raise ValueError(f"{where} is nested too deeply (more than {_MAX_LEVELS} levels)")
+                raise ValueError(f"{field_path} is nested too deeply (more than {_MAX_LEVELS} levels)")
             for element in values:
                 if isinstance(element, float) and not math.isfinite(element):
-                    raise ValueError(f"{where} has the number {element}, not a finite one")
+                    raise ValueError(f"{field_path} has the number {element}, not a finite one")
             values = [
                 child
                 for element in values

@@ -1,7 +1,7 @@
-"""Checks of arguments. They raise an error of one line that says where, what was got, what is expected, and the fix.
+"""Checks of arguments. They raise an error of one line that names the argument, what was got, and what is expected.
 
-`check` and `check_...` raise UsageError; `require` and `require_...` raise what TensorFlow's TPUEstimator raises. Integers and
-numbers may be Python's or numpy's; a bool is neither.
+`check` and `check_...` raise UsageError by default; `require` and `require_...` raise what TensorFlow's TPUEstimator raises.
+Integers and numbers may be Python's or numpy's, except that `require_seconds` takes only Python's; a bool is neither.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check(
         error: class of the error.
 
     Raises:
-        UsageError: the value is not allowed; `error` if that is another class.
+        `error`, by default UsageError: the value is not allowed.
     """
     if not is_valid:
         advice = f" {fix}" if fix else ""
@@ -67,7 +67,14 @@ def check(
 
 
 def check_argument(name: str, value: Any, is_valid: bool, expected: str) -> None:
-    """Check an argument; if it is invalid, raise a UsageError that shows `name=value` and what to pass instead."""
+    """Check an argument; if it is invalid, raise a UsageError that shows `name=value` and what to pass instead.
+
+    Args:
+        name: name of the argument.
+        value: its value.
+        is_valid: whether the value is allowed.
+        expected: what to pass instead, which follows "pass " in the message.
+    """
     if not is_valid:
         raise UsageError(f"{name}={format_value(value)}: pass {expected}.")
 
@@ -124,7 +131,7 @@ def require(
 def require_type(
     where: str, value: Any, is_valid: bool, allowed: str, error: type[Exception] = TypeError, fix: str = ""
 ) -> None:
-    """Check the type of a value; unlike the message of `require`, this one shows only the type.
+    """Check the type of a value. The message shows only the type; the message of `require` also shows the value.
 
     Args:
         where: name of the value.
@@ -143,13 +150,26 @@ def require_type(
 
 
 def require_one_of(where: str, value: Any, choices: Collection[str], error: type[Exception] = ValueError) -> None:
-    """Check that a value is one of `choices`; raise `error` if not."""
+    """Check that a value is one of `choices`; raise `error` if not.
+
+    Args:
+        where: name of the value.
+        value: the value.
+        choices: the allowed values.
+        error: class of the error.
+    """
     if value not in choices:
         raise error(f"{where} must be one of {', '.join(choices)}, got {format_value(value)}.")
 
 
 def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
     """Check that an argument is a positive int, or None if `or_none`.
+
+    Args:
+        owner: name of the class or function.
+        name: name of the argument.
+        value: its value.
+        or_none: whether None is also allowed.
 
     Raises:
         TypeError: the value is not an int.
@@ -162,14 +182,14 @@ def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = F
     require(owner, name, value, value >= 1, allowed, ValueError)
 
 
-def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = False, or_none: bool = False) -> None:
+def require_seconds(owner: str, name: str, value: Any, *, rejects_zero: bool = False, or_none: bool = False) -> None:
     """Check a number of seconds, or of another unit of time.
 
     Args:
         owner: name of the class.
         name: name of the argument.
         value: its value.
-        above_zero: whether 0 itself is rejected.
+        rejects_zero: whether 0 is rejected, like negative values.
         or_none: whether None is also allowed.
 
     Raises:
@@ -178,9 +198,9 @@ def require_seconds(owner: str, name: str, value: Any, *, above_zero: bool = Fal
     """
     if value is None and or_none:
         return
-    allowed = f"a number {'above 0' if above_zero else 'of 0 or more'}{' or None' if or_none else ''}"
+    allowed = f"a number {'above 0' if rejects_zero else 'of 0 or more'}{' or None' if or_none else ''}"
     require(owner, name, value, isinstance(value, int | float) and not isinstance(value, bool), allowed)
-    is_in_range = (value > 0 if above_zero else value >= 0) and _fits_float(value)
+    is_in_range = (value > 0 if rejects_zero else value >= 0) and _fits_float(value)
     require(owner, name, value, is_in_range, allowed, ValueError)
 
 

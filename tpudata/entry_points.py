@@ -13,7 +13,7 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
 
     Raises:
         UsageError: its module cannot be imported, or does not have the name.
-        TpudataError: the module raises it, so its message is kept.
+        TpudataError: the module raised it; it is passed on unchanged.
     """
     try:
         return point.load()

@@ -13,9 +13,9 @@
         ├── CorruptionError       bytes differ from what was written; names file and offset
         └── FeatureError          a feature's dtype, shape or name cannot be used; names the feature
 
-`tpudata.estimator` has seven more below TpudataError: TPUConnectionError, ClusterError, RehearsalError, and four that are also of
-another class: CheckpointError (ValueError), ClusterConfigError (UsageError and ValueError), ModelFnError (TypeError or ValueError)
-and NonFiniteError (TensorFlow's NanLossDuringTrainingError).
+`tpudata.estimator` has seven more below TpudataError: TPUConnectionError, ClusterError, RehearsalError, and four with a
+second base class: CheckpointError (ValueError), ClusterConfigError (UsageError and ValueError), ModelFnError (TypeError or
+ValueError) and NonFiniteError (TensorFlow's NanLossDuringTrainingError).
 
 A message has the form `WHERE: WHAT (got X, expected Y). FIX.` Wrong arguments to the estimator raise ValueError and TypeError, as
 in TensorFlow's TPUEstimator.
@@ -23,7 +23,7 @@ in TensorFlow's TPUEstimator.
 
 import re
 
-from tpudata.installation import install_command
+from tpudata.installation import format_install_command
 
 _SOURCE_AND_OFFSET = re.compile(r"(?P<source>.*) at byte (?P<offset>\d+)", re.DOTALL)
 
@@ -54,7 +54,7 @@ class MissingExtraError(UsageError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         needed = f"the [{extra}] extra" if extra else "Apache Beam"
-        super().__init__(f"{feature} needs {needed}, which is not installed. Run: {install_command(extra)}")
+        super().__init__(f"{feature} needs {needed}, which is not installed. Run: {format_install_command(extra)}")
         self.feature = feature
         self.extra = extra
 
@@ -71,7 +71,7 @@ class BadRecordError(SourceError):
 
     Attributes:
         source: path of the file (and member) that holds the record.
-        reason: why it was rejected; completes `rejected: `.
+        reason: why it was rejected; follows `rejected: ` in the message.
         offset: byte offset of the record in `source`, or None if the whole file is the record.
         key: the record's stable name if `source` and `offset` may move (a row of a list), or None.
 
@@ -100,7 +100,7 @@ class BadRecordError(SourceError):
         self.key = key
 
     def __reduce__(self) -> tuple[type, tuple[str, str, int | None, str | None]]:
-        # Errors are sent between processes, and the default rebuilds them from the message alone.
+        # Errors are sent between processes, and the default rebuilds them only from the message.
         return type(self), (self.source, self.reason, self.offset, self.key)
 
 

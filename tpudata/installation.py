@@ -13,8 +13,8 @@ from pathlib import Path
 _NAME = "tpudata"
 
 
-def installed_versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the installed ones of some packages, by name."""
+def find_installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions, by name, of those packages in `names` that are installed."""
     import importlib.metadata
 
     versions = {}
@@ -24,13 +24,13 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
     return versions
 
 
-def install_command(extra: str = "") -> str:
+def format_install_command(extra: str = "") -> str:
     """Return how to install tpudata with an extra here, such as `pip install -e '/home/me/tpudata[text]'`, for a message.
 
     It is a pip command, or one with words after it if the origin of this installation is unknown.
 
     Args:
-        extra: name of an extra of setup.py; empty for tpudata alone.
+        extra: name of an extra of setup.py; empty for tpudata without extras.
     """
     # Imported here: importing importlib.metadata takes longer than importing all of this package's errors.
     import importlib.metadata

@@ -16,7 +16,7 @@ def parse_input_json(text: str | bytes, parse_constant: Callable[[str], Any] | N
 
     Args:
         text: the JSON.
-        parse_constant: returns the value of NaN, Infinity or -Infinity; None takes them as floats.
+        parse_constant: function from NaN, Infinity or -Infinity to its value, which may raise; None reads them as floats.
 
     Raises:
         ValueError: `text` is not JSON, is nested too deep, or has an integer of more than 4,300 digits.
@@ -30,14 +30,14 @@ def parse_input_json(text: str | bytes, parse_constant: Callable[[str], Any] | N
 
 
 def explain_json_error(error: ValueError) -> ValueError:
-    """Return an error of the JSON parser; another one in place of Python's advice on integers of more than 4,300 digits."""
+    """Return an error of the JSON parser, or a new error in place of Python's advice on integers of more than 4,300 digits."""
     return ValueError("it has an integer of too many digits") if "integer string conversion" in str(error) else error
 
 
 def abbreviate_json(value: Any) -> str:
     """Return the first 80 characters of a value as JSON, for a message.
 
-    Integers of too many digits are described, and of a value that is nested too deep only the type is named.
+    A value with an integer of more than 4,300 digits is shortened by `shorten_value`; one with too many levels becomes its type.
     """
     try:
         return json.dumps(value)[:_SHOWN_CHARACTERS]

@@ -22,7 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from beam_jobs.run.places import sees_local_files
 from tpudata._version import __version__
 from tpudata.errors import UsageError
-from tpudata.installation import install_command
+from tpudata.installation import format_install_command
 
 _NAME = "tpudata"
 _PACKAGES = ("beam_jobs", "tpudata")
@@ -132,7 +132,7 @@ def _read_metadata() -> str:
     except importlib.metadata.PackageNotFoundError:
         raise UsageError(
             "The workers need this package, and it is not installed here, so what it requires is not known. Run"
-            f" `{install_command()}`, or pass --setup_file=FILE of a clone."
+            f" `{format_install_command()}`, or pass --setup_file=FILE of a clone."
         ) from None
     lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
     # Also the extras: on a worker that lacks one, the message names its packages.

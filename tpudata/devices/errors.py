@@ -1,6 +1,6 @@
 """Errors of devices, of the processes that use them, and of code that they cannot run.
 
-They belong to the estimator's public errors. Some also have another base, such as ValueError, by which ported programs catch them.
+They belong to the estimator's public errors. Some have a second base, such as ValueError, by which ported programs catch them.
 """
 
 from tpudata.errors import TpudataError, UsageError

@@ -29,7 +29,7 @@ _SCHEMA = Keys(
             words=f"{2 * ENTRY_BYTES} hexadecimal digits",
         ),
     },
-    is_open=True,
+    allows_unknown_keys=True,
 )
 
 

@@ -78,7 +78,7 @@ class CallRewriter(Rewriter):
 
     def _note_unsure_call(self, node: ast.Call, name: str) -> None:
         """Note a call whose positional arguments mean something else in each API, if the file does not show which API it uses."""
-        # Number of the first arguments that mean the same in both APIs, and the note on more.
+        # Number of leading arguments that mean the same in both APIs, and the note on a call with more.
         max_positional, text = UNSURE_ARGUMENTS[name]
         is_undecided = self.plan.version in (Version.UNDECIDED, Version.MAYBE_V1, Version.MAYBE_V2)
         if len(node.args) > max_positional and is_undecided:
@@ -87,7 +87,7 @@ class CallRewriter(Rewriter):
     def _rewrite_batch_and_drop_remainder(self, node: ast.Call, function: ast.Attribute) -> None:
         """Rewrite `.apply(tf.contrib.data.batch_and_drop_remainder(n))` to `.batch(n, drop_remainder=True)`.
 
-        Another `apply` is left unchanged.
+        Other calls of `apply` are left unchanged.
         """
         inner_call = node.args[0]
         if isinstance(inner_call, ast.Call) and self.find_path(inner_call.func) == (

@@ -37,7 +37,8 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue
-        line, module = node.lineno, "." * node.level + (node.module or "")
+        line = node.lineno
+        module = "." * node.level + (node.module or "")
         is_star = [alias.name for alias in node.names] == ["*"]
         # An import from TensorFlow itself binds its names in this file's plan, except by *.
         if node.level == 0 and find_module_path(f"{module}.*") is not None:
@@ -62,7 +63,7 @@ def find_indirect_imports(path: str, tree: ast.AST, plans: Mapping[str, FilePlan
                     line,
                     f"{clause} {name}, so its uses here were not looked at. Import TensorFlow in this file, and migrate again.",
                 )
-            elif imported_plan is None or not _is_same(name, plan, imported_plan):
+            elif imported_plan is None or not _has_same_meaning(name, plan, imported_plan):
                 yield (
                     line,
                     f"{clause} {name} anew, and its uses were taken for the import's. Import what you need of {module} by name.",
@@ -86,8 +87,8 @@ def _find_star_names(line: int, plan: FilePlan, imported_plan: FilePlan | None) 
     return {"tf", *tensorflow_names} - later_names
 
 
-def _is_same(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
-    """Return whether a name that a file binds means the same part of the same API in another file, also after the rewrite."""
+def _has_same_meaning(name: str, plan: FilePlan, other_plan: FilePlan) -> bool:
+    """Return whether a name means the same part of the same API in two files, also after the rewrite; the first file binds it."""
     binding, other_binding = plan.bindings[name], other_plan.bindings.get(name)
     return (
         other_binding is not None
@@ -133,7 +134,7 @@ def find_private_imports(tree: ast.AST, imported_names: Container[str]) -> Notes
         else:
             continue
         for name in names:
-            # Modules of TensorFlow's estimator in tensorflow.python have another path, and are rewritten.
+            # Modules of TensorFlow's estimator in tensorflow.python have a different path, and are rewritten.
             path = find_module_path(name)
             fate = _PRIVATE_PARTS.get(path[0]) if path else None
             if fate is not None:

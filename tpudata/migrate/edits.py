@@ -68,8 +68,8 @@ class EditedText:
         """Remove a node that is alone in its lines, with the line end after it."""
         self.replace_range(self.find_start(node), self.find_end(node) + len(self._newline), "")
 
-    def find_new_line(self, line: int) -> int:
-        """Return the number, from 1, that a line has in the edited text."""
+    def find_edited_line(self, line: int) -> int:
+        """Return the number, from 1, that line `line` of the original text has after the edits."""
         edits_above = [edit for edit in self._edits if edit.end <= self._line_offsets[line - 1]]
         removed_count = sum(self._text[edit.start : edit.end].count(b"\n") for edit in edits_above)
         added_count = sum(edit.text.count("\n") for edit in edits_above)

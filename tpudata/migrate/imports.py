@@ -1,6 +1,6 @@
 """Rewriting of a file's imports, after its names have been rewritten.
 
-Functions get the Rewriter of the file, which has rewritten the names.
+Parameters named `rewriter` are the Rewriter of the file, which has rewritten the names.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _list_new_imports(rewriter: Rewriter) -> list[str]:
 
 def _rewrite_statement(rewriter: Rewriter, statement: _Import, new_lines: list[str]) -> None:
     """Replace an import with what it becomes, and with new lines after it; remove it if nothing is left."""
-    # In one normal form, so that an import that stays the same is recognised.
+    # In the normal form that new imports have, so that an import that stays the same is recognised.
     old_text = ast.unparse(statement)
     # Code that tests TensorFlow's release stays unchanged.
     is_guarded = statement in rewriter.plan.guarded_nodes
@@ -154,7 +154,7 @@ def _format_imports(rewriter: Rewriter, statement: _Import) -> list[str]:
             aliases.append("tensorflow" if is_gone and alias.asname is None else alias_text)
         elif _is_dropped(binding):
             continue
-        elif not _decide_move(rewriter, binding):
+        elif not _moves_to_compat_v1(rewriter, binding):
             aliases.append(alias_text)
         elif isinstance(statement, ast.Import):
             aliases.append(f"tensorflow.compat.v1.{alias_text.removeprefix('tensorflow.')}")
@@ -180,7 +180,7 @@ def _is_dropped(binding: Binding) -> bool:
     return binding.path[0] in ("contrib", "estimator") or find_target(binding.path, is_whole=True) is not None
 
 
-def _decide_move(rewriter: Rewriter, binding: Binding) -> bool:
+def _moves_to_compat_v1(rewriter: Rewriter, binding: Binding) -> bool:
     """Return whether an import of a part of TensorFlow becomes an import from compat.v1; note a part that no API has."""
     if binding.is_v1 or binding.is_v2:
         return False

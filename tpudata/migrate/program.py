@@ -37,7 +37,7 @@ class Migration:
 
     Attributes:
         text: the file with current names.
-        change_count: number of rewritten places.
+        change_count: number of edits of the text.
         notes: what is left to do, in the order of lines.
     """
 
@@ -120,5 +120,5 @@ def _migrate(rewriter: CallRewriter, *, notes_keras: bool) -> Migration:
             )
         )
     edits = rewriter.edits
-    notes = [MigrationNote(line, edits.find_new_line(line), text) for line, text in sorted(set(rewriter.notes))]
+    notes = [MigrationNote(line, edits.find_edited_line(line), text) for line, text in sorted(set(rewriter.notes))]
     return Migration(edits.render(), edits.edit_count, tuple(notes))

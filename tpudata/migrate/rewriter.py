@@ -63,7 +63,7 @@ class Rewriter(abc.ABC):
         """Rewrite or note a call whose arguments change with its name; leave other calls."""
 
     def find_path(self, node: ast.AST) -> ApiPath | None:
-        """Return the path below TensorFlow that an expression means, None for another expression."""
+        """Return the path below TensorFlow that an expression means; None if it means no part."""
         return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:
@@ -135,10 +135,10 @@ class Rewriter(abc.ABC):
         while isinstance(name_parts[-1], ast.Attribute):
             name_parts.append(name_parts[-1].value)
         self.frozen_ids |= {id(name_part) for name_part in name_parts}
-        # `tf.layers` alone is a module, not a layer.
+        # `tf.layers` itself is a module, not a layer.
         if any(path[: len(prefix)] == prefix for prefix in _OLD_KERAS_PARTS) and path != ("layers",):
             self.old_keras_line = min(self.old_keras_line or node.lineno, node.lineno)
-        # Replace the longest part of the name that has another name today. Parts of slim that are gone have no other name.
+        # Replace the longest part of the name that has a different name today. Parts of slim that are gone have none.
         renameable_parts = [] if _is_gone_slim(path) else name_parts
         for name_part in renameable_parts:
             part_path = self.find_path(name_part)
@@ -175,11 +175,11 @@ class Rewriter(abc.ABC):
         if not isinstance(innermost, ast.Name) or self.plan.bindings[innermost.id].path:
             # The import of a part is rewritten instead, see `rewrite_imports`.
             return
-        # A name with `compat` in it already says which API it is from.
         api = load_tensorflow_names().find_api(path)
         # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
         if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
+        # A name with `compat` in it already shows its API, so only names without it change.
         elif api is Api.V2 and self.is_v1 and follows_file_api(node):
             self.edits.replace(innermost, self.spell("{tf2}"))
         elif api is Api.V1 and not self.is_v1 and follows_file_api(node):

@@ -38,7 +38,7 @@ class TensorflowNames:
     Attributes:
         apis: the API that has each name, by its path below `tensorflow`, such as `nn.dropout`.
         modules: paths that are modules.
-        keywords: parameters that a function has in compat.v1 alone, by its path.
+        keywords: parameters that a function has only in compat.v1, by its path.
     """
 
     apis: dict[str, Api]

@@ -37,7 +37,7 @@ def check_model_name(name: str) -> None:
         name: a bundled model's name, or "package.module:function".
 
     Raises:
-        UsageError: the name is not a bundled model's (the message names the nearest), has another form, or its package does not
+        UsageError: the name is not a bundled model's (the message names the nearest), has the wrong form, or its package does not
             exist.
     """
     if ":" in name:

@@ -169,6 +169,7 @@ def generate(
         tokens: tf.TensorArray,
         scores: tf.TensorArray,
     ) -> tuple[Tensors, ...]:
+        """Draw token `t` of each row, run the network on it, and return the loop's variables for the next step."""
         logits = weights.compute_logits(outputs[-1])
         token = draw(logits, tf.gather(uniform, t, axis=1), params.temperature)
         score = tf.gather(tf.nn.log_softmax(logits), token, axis=1, batch_dims=1)

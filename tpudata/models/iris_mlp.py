@@ -16,7 +16,7 @@ from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
 _ACTIVATIONS = {"sigmoid": tf.sigmoid, "relu": tf.nn.relu, "tanh": tf.tanh}
-# Float features that are weights of rows and tokens, and no inputs.
+# Float features that are weights of rows and tokens, not inputs.
 _WEIGHTS = ("weights", "token_weights")
 
 
@@ -100,8 +100,8 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
         "classes" (int32 [batch], counted as labels are) and "probabilities" (float32 [batch, num_classes]).
 
     Raises:
-        UsageError: a parameter is unknown or not allowed, features are missing or have the wrong shape, or labels have another
-            shape or dtype.
+        UsageError: a parameter is unknown or not allowed, features are missing or have the wrong shape, or labels have the
+            wrong shape or dtype.
     """
     settings = IrisMlpParams.from_params(params)
     inputs = _join_inputs(features, settings)
@@ -114,7 +114,7 @@ def _join_inputs(features: Tensors, params: IrisMlpParams) -> tf.Tensor:
     """Return the input features side by side, float32 [batch, numbers].
 
     Raises:
-        UsageError: features are missing, or have another shape than [batch] or [batch, numbers].
+        UsageError: features are missing, or have a shape other than [batch] or [batch, numbers].
     """
     feature_dict = features if isinstance(features, dict) else {"features": features}
     names = params.feature_names

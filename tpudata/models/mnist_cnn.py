@@ -24,7 +24,7 @@ class MnistCnnParams(TrainingParams):
     Attributes:
         num_classes: number of classes; labels are label_offset to label_offset + num_classes - 1.
         label_offset: label of the first class.
-        image_shape: (height, width, channels) of flat images, or None if images have their shape.
+        image_shape: (height, width, channels) of flat images, or None if images are not flat.
         dropout: share of the dense layer's units that a training step drops.
 
     Raises:
@@ -69,7 +69,7 @@ def mnist_cnn(
         float32 logits [batch, num_classes].
 
     Raises:
-        UsageError: images have another rank or an unknown size, or are too small.
+        UsageError: images have the wrong rank or an unknown size, or are too small.
     """
     shape = images.shape
     if shape.rank != 4 or None in shape[1:] or min(shape[1:3]) < 4:

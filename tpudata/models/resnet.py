@@ -16,7 +16,7 @@ from tpudata.models.training.train_op import TrainingParams
 from tpudata.tensor_types import Tensors
 
 _v1 = tf.compat.v1
-# Number of blocks in the four groups, and whether they are bottlenecks.
+# By depth: the number of blocks in each of the four groups, and whether the blocks are bottlenecks.
 _DEPTHS = {18: ((2, 2, 2, 2), False), 34: ((3, 4, 6, 3), False), 50: ((3, 4, 6, 3), True)}
 _STEMS = ("auto", "large", "small")
 _PRECISIONS = {"float32": tf.float32, "bfloat16": tf.bfloat16}
@@ -89,7 +89,7 @@ def resnet(images: tf.Tensor, params: ResNetParams, training: bool) -> tf.Tensor
         float32 logits [batch, num_classes].
 
     Raises:
-        UsageError: images have another rank or an unknown size, or are too small.
+        UsageError: images have the wrong rank or an unknown size, or are too small.
     """
     shape = images.shape
     if shape.rank != 4 or None in shape[1:] or min(shape[1:3]) < 32:
@@ -125,45 +125,49 @@ class _Network:
             self.params.stem == "auto" and min(net.shape[1], net.shape[2]) < _SMALL_BELOW
         )
         if is_small:
-            return tf.nn.relu(self._convolve_and_normalize(net, 64, size=3, name="conv"))
-        net = tf.nn.relu(self._convolve_and_normalize(net, 64, size=7, name="conv", stride=2))
+            return tf.nn.relu(self._convolve_and_normalize(net, 64, kernel_size=3, name="conv"))
+        net = tf.nn.relu(self._convolve_and_normalize(net, 64, kernel_size=7, name="conv", stride=2))
         # After a relu, zeros have the same effect as the padding of max pooling.
         return tf.nn.max_pool2d(tf.pad(net, [[0, 0], [1, 1], [1, 1], [0, 0]]), ksize=3, strides=2, padding="VALID")
 
     def build_basic_block(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
         """Add two 3x3 convolutions, the first with the stride, to the shortcut; return `filters` channels."""
-        net = tf.nn.relu(self._convolve_and_normalize(inputs, filters, size=3, name="conv_0", stride=stride))
-        net = self._convolve_and_normalize(net, filters, size=3, name="conv_1", zero_gamma=self.params.zero_gamma)
+        net = tf.nn.relu(self._convolve_and_normalize(inputs, filters, kernel_size=3, name="conv_0", stride=stride))
+        net = self._convolve_and_normalize(
+            net, filters, kernel_size=3, name="conv_1", zero_gamma=self.params.zero_gamma
+        )
         return tf.nn.relu(net + self._build_shortcut(inputs, filters, stride))
 
     def build_bottleneck(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
         """Add 1x1, 3x3 (with the stride) and 1x1 convolutions to the shortcut; return 4 * filters channels."""
-        net = tf.nn.relu(self._convolve_and_normalize(inputs, filters, size=1, name="conv_0"))
-        net = tf.nn.relu(self._convolve_and_normalize(net, filters, size=3, name="conv_1", stride=stride))
-        net = self._convolve_and_normalize(net, 4 * filters, size=1, name="conv_2", zero_gamma=self.params.zero_gamma)
+        net = tf.nn.relu(self._convolve_and_normalize(inputs, filters, kernel_size=1, name="conv_0"))
+        net = tf.nn.relu(self._convolve_and_normalize(net, filters, kernel_size=3, name="conv_1", stride=stride))
+        net = self._convolve_and_normalize(
+            net, 4 * filters, kernel_size=1, name="conv_2", zero_gamma=self.params.zero_gamma
+        )
         return tf.nn.relu(net + self._build_shortcut(inputs, 4 * filters, stride))
 
     def _build_shortcut(self, inputs: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
         """Return a block's inputs in the shape of its outputs, with a projection if the shapes differ."""
         if stride == 1 and inputs.shape[3] == filters:
             return inputs
-        return self._convolve_and_normalize(inputs, filters, size=1, name="shortcut", stride=stride)
+        return self._convolve_and_normalize(inputs, filters, kernel_size=1, name="shortcut", stride=stride)
 
     def _convolve_and_normalize(
-        self, net: tf.Tensor, filters: int, size: int, name: str, stride: int = 1, zero_gamma: bool = False
+        self, net: tf.Tensor, filters: int, kernel_size: int, name: str, stride: int = 1, zero_gamma: bool = False
     ) -> tf.Tensor:
         """Convolve without a bias, which batch normalization would remove, and normalize.
 
         Args:
             net: floats [batch, height, width, channels].
             filters: number of output channels.
-            size: height and width of the kernel.
+            kernel_size: height and width of the kernel.
             name: name of the variable scope of the convolution; the normalization has `name`_norm.
             stride: stride along height and width.
             zero_gamma: whether the scale of the normalization is initially 0 instead of 1.
         """
         initializer = _v1.variance_scaling_initializer(2.0, mode="fan_out", distribution="truncated_normal")
-        net = conv(net, filters, size, name, stride=stride, kernel_initializer=initializer, use_bias=False)
+        net = conv(net, filters, kernel_size, name, stride=stride, kernel_initializer=initializer, use_bias=False)
         momentum = self.params.batch_norm_momentum
         return batch_norm(net, self.training, f"{name}_norm", momentum=momentum, zero_gamma=zero_gamma)
 
@@ -189,7 +193,7 @@ def model_fn(features: Tensors, labels: Tensors, mode: str, params: Mapping[str,
     """
     settings = ResNetParams.from_params(params)
     images = pick_images(
-        features, settings.model, mean=_MEAN, deviation=_DEVIATION, are_transposed=settings.transpose_input
+        features, settings.model, mean=_MEAN, deviation=_DEVIATION, batch_is_last=settings.transpose_input
     )
     logits = resnet(images, settings, training=mode == ModeKeys.TRAIN)
     return make_classification_spec(

@@ -81,9 +81,9 @@ def text_classifier(
     tokens = tf.gather(table, input_ids) * mask[:, :, None]
     num_tokens = tf.reduce_sum(mask, axis=1, keepdims=True)
     pooled = []
-    for size in params.kernel_sizes:
-        with _v1.variable_scope(f"conv_{size}"):
-            shape = [size, params.embedding_size, params.filters]
+    for kernel_size in params.kernel_sizes:
+        with _v1.variable_scope(f"conv_{kernel_size}"):
+            shape = [kernel_size, params.embedding_size, params.filters]
             kernel = variable("kernel", shape, _v1.glorot_uniform_initializer())
             bias = variable("bias", [params.filters], _v1.zeros_initializer())
         outputs = tf.nn.relu(tf.nn.conv1d(tokens, kernel, stride=1, padding="SAME") + bias) * mask[:, :, None]

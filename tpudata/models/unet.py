@@ -74,7 +74,7 @@ def unet(
         float32 logits [batch, height, width, num_classes].
 
     Raises:
-        UsageError: images have another rank or an unknown size, or a height or width that is not a multiple of 2**depth.
+        UsageError: images have the wrong rank or an unknown size, or a height or width that is not a multiple of 2**depth.
     """
     shape, factor = images.shape, 2**params.depth
     if shape.rank != 4 or None in shape[1:] or shape[1] % factor or shape[2] % factor:

@@ -164,7 +164,7 @@ def make_serving_features(options: TrainOptions, dataset: Dataset) -> ServingFea
 
 def _make_label_options(options: TrainOptions, dataset: Dataset) -> dict[str, Any]:
     """Return the arguments of make_input_fn that choose the labels of the model."""
-    return LabelMap.find(dataset, options.model).input_options if learns_label_maps(options.model) else {}
+    return LabelMap.from_dataset(dataset, options.model).input_options if learns_label_maps(options.model) else {}
 
 
 def _make_evaluation_images(options: TrainOptions) -> Images:

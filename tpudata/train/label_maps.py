@@ -30,8 +30,8 @@ class LabelMap:
     is_extra: bool
 
     @classmethod
-    def find(cls, dataset: Dataset, model: str) -> LabelMap:
-        """Return the label map of a dataset.
+    def from_dataset(cls, dataset: Dataset, model: str) -> LabelMap:
+        """Return the label map of a dataset; `model` is the name of the model, for the message.
 
         Raises:
             DatasetError: the dataset has no label map, or several.
@@ -74,7 +74,7 @@ class LabelMap:
         return params
 
 
-def check_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, object]) -> None:
+def require_num_classes(label_map: LabelMap, dataset: Dataset, model: str, params: Mapping[str, object]) -> None:
     """Raise UsageError if neither the manifest nor the user defines the number of classes.
 
     Args:
@@ -96,6 +96,7 @@ def _make_label_transform(name: str) -> Callable[..., tuple[dict[str, tf.Tensor]
     def move_map_to_labels(
         features: dict[str, tf.Tensor], labels: tf.Tensor | None = None
     ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Return the features without the map, and the map as the labels."""
         del labels  # The class of the whole picture, if it has one.
         return {key: feature for key, feature in features.items() if key != name}, features[name]
 

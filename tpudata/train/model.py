@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
 from tpudata.models import learns_label_maps, param_defaults
-from tpudata.train.label_maps import LabelMap, check_classes
+from tpudata.train.label_maps import LabelMap, require_num_classes
 from tpudata.train.options.train_options import TrainOptions
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
         user_params["learning_rate"] = options.learning_rate
     if defaults is None:
         return {**derived, **user_params}
-    label_map = LabelMap.find(dataset, options.model) if learns_label_maps(options.model) else None
+    label_map = LabelMap.from_dataset(dataset, options.model) if learns_label_maps(options.model) else None
     if label_map is not None:
         derived |= label_map.derive_params(dataset)
-        check_classes(label_map, dataset, options.model, {**derived, **user_params})
+        require_num_classes(label_map, dataset, options.model, {**derived, **user_params})
     _check_label(options, dataset, label)
     derived = {name: value for name, value in derived.items() if name in defaults}
     _check_sizes(options, dataset, label, derived, user_params)
@@ -58,7 +58,7 @@ def make_model_params(options: TrainOptions, dataset: Dataset, label: Feature | 
     if "decay_steps" in defaults and user_params.get("schedule", defaults.get("schedule")) == "cosine":
         # The model rejects a cosine that ends before warm-up does, so a trial of fewer steps gets a cosine that ends after warm-up.
         warmup = user_params.get("warmup_steps", defaults.get("warmup_steps"))
-        # The model rejects a value of another type later.
+        # The model rejects a `warmup_steps` of the wrong type later.
         first_step_after_warmup = warmup + 1 if isinstance(warmup, int) else 0
         derived["decay_steps"] = max(options.train_steps, first_step_after_warmup)
     return {**derived, **user_params}

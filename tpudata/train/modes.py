@@ -1,6 +1,7 @@
-"""The modes of `tpudata train`: a function for each, from a job to its outcome.
+"""The modes of `tpudata train`: a function for each, and the rehearsal and the check of a job.
 
-Each function gets the path of the checkpoint that --checkpoint names, or None for the newest.
+Each function in MODE_FUNCTIONS takes the job and the path of the checkpoint that --checkpoint names (None for the newest), and
+returns an Outcome. `rehearse` and `check_model` take only the job.
 """
 
 from __future__ import annotations
@@ -127,6 +128,7 @@ def export_model(job: Job, checkpoint: str | None) -> Outcome:
     signatures: dict[str, dict[str, tf.Tensor]] = {}
 
     def make_receiver() -> NamedReceiver:
+        """Return the inputs of the signatures, built in the graph of the export, and fill `signatures`."""
         tensors = serving.build()
         if tensors.encoded_images is not None:
             signatures["encoded_images"] = {"encoded_images": tensors.encoded_images}
@@ -221,6 +223,7 @@ def _train(job: Job, evaluation: Evaluation | None) -> Row:
     seconds = 0.0
 
     def train_to(step: int) -> int:
+        """Train up to a step, add the time to `seconds`, and return the step it reached."""
         nonlocal seconds
         start_time = time.monotonic()
         estimator.train(input_fn, max_steps=step)

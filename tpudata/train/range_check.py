@@ -28,7 +28,7 @@ class ValueRange:
     Attributes:
         feature: name of the feature.
         is_label: whether the feature is fed as the label, rather than in the features under its name.
-        first, last: the least and the largest value.
+        first, last: the smallest and the largest value, both allowed.
         ignored: a value that the model ignores, so that it may be outside the range; None if there is none.
         source: dataset and split, for errors.
         model: the model and the parameters that decide the range, for errors.
@@ -62,7 +62,7 @@ def make_value_ranges(
     settings = {**(param_defaults(options.model) or {}), **params}
     source = f"{dataset.path}, split {split}"
     ranges = []
-    # Wrong values of the user's are left to the model, which rejects them.
+    # A parameter from the user may have the wrong type; it gets no range here, and the model rejects it.
     num_classes = settings.get("num_classes")
     offset = settings.get("label_offset")
     vocab_size = settings.get("vocab_size")
@@ -74,7 +74,7 @@ def make_value_ranges(
             ValueRange(label.name, is_label=True, first=offset, last=last, source=source, model=model, fix=fix)
         )
     if learns_label_maps(options.model) and isinstance(num_classes, int):
-        name = LabelMap.find(dataset, options.model).feature.name
+        name = LabelMap.from_dataset(dataset, options.model).feature.name
         ignored = settings["ignored_label"]
         model = f"{options.model} with num_classes={num_classes} and ignored_label={ignored}"
         fix = "Pass --param num_classes=N, one more than the highest class, or --param ignored_label=N."
@@ -174,8 +174,8 @@ def _assert_range(value_range: ValueRange, values: tf.Tensor, is_real: tf.Tensor
 def _assert_shares(value_range: ValueRange, shares: tf.Tensor) -> tf.Operation:
     """Return an operation that fails if a row of mixed labels [batch, last + 1] has a share of a number below the range.
 
-    The shares inside the range then add up to less than 1; rounding alone takes less than 0.01 from their sum. Numbers above the
-    range have no column: the model rejects labels of another width.
+    The shares inside the range then add up to less than 1; rounding takes less than 0.01 from their sum. Numbers above the
+    range have no column: the model rejects labels with a different number of columns.
     """
     import tensorflow as tf
 

@@ -60,7 +60,7 @@ class WarmStart:
         self.settings = WarmStartSettings(path, self._patterns)
 
     def choose(self, model_fn: ModelFunction, params: Mapping[str, object], serving: ServingFeatures) -> None:
-        """Choose the model's variables, without the last layer if it has another size.
+        """Choose the model's variables, without the last layer if its size differs.
 
         Args:
             model_fn: function that builds the model's graph of one mode.
@@ -83,7 +83,7 @@ class WarmStart:
                 )
             shape, dtype = tuple(variable.shape), variable.dtype.base_dtype
             if shape == tuple(shapes[name]) and dtype == dtypes[name]:
-                # A regular expression that matches this name alone, since TensorFlow appends ":0" to names of variables.
+                # A regular expression that matches only this name, since TensorFlow appends ":0" to names of variables.
                 self._patterns.append(f"{re.escape(name)}:0$")
             elif name in last_layer:
                 omitted.append(f"{name} (got {tuple(shapes[name])}, expected {shape})")
@@ -157,14 +157,14 @@ def _find_last_layer(trainable: Mapping[str, tf.Variable]) -> list[str]:
     names_in_scope = [name for name in names if name.rpartition("/")[0] == scope]
     if scope and names_in_scope != names:
         return names_in_scope
-    # A variable of unknown rank may be a kernel.
+    # The indices of the kernels; a variable of unknown rank may be one.
     kernels = [index for index, name in enumerate(names) if trainable[name].shape.rank not in (0, 1)]
     if not kernels:
         return names[-1:]
-    last = kernels[-1]
-    if last == len(names) - 1 and last > 0:
-        bias, kernel = trainable[names[last - 1]], trainable[names[last]]
+    last_kernel = kernels[-1]
+    if last_kernel == len(names) - 1 and last_kernel > 0:
+        bias, kernel = trainable[names[last_kernel - 1]], trainable[names[last_kernel]]
         outputs_before = trainable[names[kernels[-2]]].shape[-1:] if len(kernels) > 1 else None
         if bias.shape.rank == 1 and bias.shape == kernel.shape[-1:] and bias.shape != outputs_before:
-            return names[last - 1 :]
-    return names[last:]
+            return names[last_kernel - 1 :]
+    return names[last_kernel:]

@@ -42,7 +42,9 @@ def main(options: dict[str, Any]) -> None:
     steps, by_devices = options["steps"], options.get("devices", False)
     terminated: list[int] = []
     found = options["task"]
-    task = ClusterTask.from_numbers("RunConfig", *found) if isinstance(found, list) else ClusterTask.from_config(found)
+    task = (
+        ClusterTask.from_arguments("RunConfig", *found) if isinstance(found, list) else ClusterTask.from_config(found)
+    )
     topology = join_cluster(task, options.get("num_replicas"))
     signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
     peers, add = topology.peers, sum_of_devices(topology)

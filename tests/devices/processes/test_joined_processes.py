@@ -119,7 +119,7 @@ from tpudata.devices.processes.cluster_task import ClusterTask
 from tpudata.devices.processes.topology import join_cluster
 import jax
 {before}
-task = ClusterTask.from_numbers("RunConfig", "127.0.0.1:{port}", {count}, 0)
+task = ClusterTask.from_arguments("RunConfig", "127.0.0.1:{port}", {count}, 0)
 topology = join_cluster(task, None, 1)
 {after}
 """

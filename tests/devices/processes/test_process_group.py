@@ -28,13 +28,13 @@ def test_the_first_worker_acts_as_a_missing_chief() -> None:
 
 
 def test_from_numbers_makes_a_group_without_addresses() -> None:
-    found = ClusterTask.from_numbers("RunConfig", "a:1", 3, 2)
+    found = ClusterTask.from_arguments("RunConfig", "a:1", 3, 2)
     assert (found.is_chief, found.task_type, found.task_id) == (False, "worker", 1)
     assert (found.num_workers, found.global_id, found.num_parameter_servers) == (3, 2, 0)
     assert make_process_group(found) == ProcessGroup(
         "num_processes=...", "a:1", ("process 0 (a:1)", "process 1", "process 2"), 2
     )
-    first = ClusterTask.from_numbers("RunConfig", "a:1", 3, 0)
+    first = ClusterTask.from_arguments("RunConfig", "a:1", 3, 0)
     assert (first.is_chief, first.task_type, first.task_id, make_process_group(first).index) == (True, "chief", 0, 0)
 
 
@@ -46,8 +46,8 @@ def test_from_numbers_makes_a_group_without_addresses() -> None:
         (config("evaluator"), False),
         (config("worker", 0, {"worker": ["a:1"]}), False),
         (config("worker", 0, {"worker": ["a:1"], "ps": ["b:2"]}), True),
-        (ClusterTask.from_numbers("RunConfig", "a:1", 1, 0), False),
-        (ClusterTask.from_numbers("RunConfig", "a:1", 2, 0), True),
+        (ClusterTask.from_arguments("RunConfig", "a:1", 1, 0), False),
+        (ClusterTask.from_arguments("RunConfig", "a:1", 2, 0), True),
     ],
 )
 def test_one_process_is_not_a_cluster(found: ClusterTask, expected: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpudata.devices.spmd.stablehlo import JAX_VERSIONS, check_version, export_module
+from tpudata.devices.spmd.stablehlo import JAX_VERSIONS, check_jax_version, export_module
 from tpudata.errors import UsageError
 
 DOORS = {
@@ -85,7 +85,7 @@ def test_maps_results_to_the_arguments_they_update() -> None:
 
 @pytest.mark.parametrize("version", [(0, 10, 1), JAX_VERSIONS[1]])
 def test_rejects_other_versions_of_jax(version: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    check_version()
+    check_jax_version()
     monkeypatch.setattr(jax, "__version_info__", version)
     monkeypatch.setattr(jax, "__version__", ".".join(map(str, version)))
     with pytest.raises(UsageError) as caught:

@@ -52,7 +52,7 @@ def test_limit_takes_no_further_predictions(digits_dataset: Path, tmp_path: Path
             yield {"score": np.float32(number)}
 
     path = tmp_path / "p.jsonl"
-    assert write_predictions(str(path), rows(), dataset, "validation", None, limit=4) == (4, None)
+    assert write_predictions(str(path), rows(), dataset, "validation", None, max_records=4) == (4, None)
     assert taken == [0, 1, 2, 3]
     assert [set(line) for line in _lines(path)] == [{"index", "filename", "predictions"}] * 4
 
@@ -110,7 +110,7 @@ def test_csv_prefixes_predictions_named_like_its_columns(digits_dataset: Path, t
     label = dataset.manifest.feature("image/class/label")
     rows = [{"label": np.float32(0.5), "index": np.int32(7), "score": np.array([1, 2])}] * 2
     path = tmp_path / "p.CSV"
-    write_predictions(str(path), rows, dataset, "validation", label, limit=2)
+    write_predictions(str(path), rows, dataset, "validation", label, max_records=2)
     with path.open(newline="") as file:
         first, _ = csv.DictReader(file)
     assert (first["index"], first["predictions.index"], first["predictions.label"]) == ("0", "7", "0.5")

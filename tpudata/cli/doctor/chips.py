@@ -97,9 +97,9 @@ def measure_multiplication_rate(
 def _check_version() -> None:
     """Raise UsageError if the installed jax is not of a version that tpudata supports."""
     # Imported here, since the module imports jax.
-    from tpudata.devices.spmd.stablehlo import check_version
+    from tpudata.devices.spmd.stablehlo import check_jax_version
 
-    check_version()
+    check_jax_version()
 
 
 def _suggest_replacement(jax: Any) -> str:

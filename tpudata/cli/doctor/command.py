@@ -28,7 +28,7 @@ from tpudata.console.lifeline import Lifeline
 from tpudata.console.tables import count_text, table
 from tpudata.errors import MissingExtraError, TpudataError
 from tpudata.format import open_dataset
-from tpudata.installation import install_command, installed_versions
+from tpudata.installation import find_installed_versions, format_install_command
 
 # TensorFlow with the TPU runtime that ended with 2.20: its import aborts with this version of libtpu and later ones.
 _TENSORFLOW_TPU = "tensorflow_tpu"
@@ -163,12 +163,12 @@ def _check_dataset(flags: argparse.Namespace, report: _Report) -> None:
 
 def _check_versions() -> tuple[str, str]:
     """Return the state and the text of the line about versions."""
-    versions = installed_versions(_PACKAGES)
+    versions = find_installed_versions(_PACKAGES)
     packages = ", ".join(f"{name} {version}" for name, version in versions.items())
     text = f"tpudata {__version__}, Python {platform.python_version()}, {packages}"
     libtpu_version = tuple(map(int, re.findall(r"\d+", versions.get("libtpu", ""))))
     if _TENSORFLOW_TPU in versions and libtpu_version >= _FIRST_ABORTING_LIBTPU:
-        fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {install_command('tpu')}"
+        fix = f"pip uninstall {_TENSORFLOW_TPU} tensorflow; {format_install_command('tpu')}"
         return PROBLEM, f"{text}. {_TENSORFLOW_TPU} ends Python with this libtpu as it is imported. Run: {fix}"
     if not versions.keys() & set(_TENSORFLOW_PACKAGES):
         return _NONE, f"{text}. {MissingExtraError('Training', 'tensorflow')}"

@@ -76,11 +76,11 @@ class StackFeed:
         dataset: `tf.data.Dataset` of the elements of this process's replicas in turn: numbers of static shapes.
         mesh: `jax.sharding.Mesh` of the devices in the order of the replicas, with one axis.
         num_local_replicas: number of this process's replicas.
-        capacity: largest number of steps in a stack; a stack has fewer if they would exceed `stack_bytes`.
+        capacity: maximum number of steps in a stack; a stack has fewer if they would exceed `stack_bytes`.
         is_endless: whether the data of all processes repeats without end; with several processes, an end is then an error.
         peers: the processes that train together.
         short_data: rule for processes whose data ends before the data of others.
-        stack_bytes: largest size of a stack on one device, unless a single step is larger.
+        stack_bytes: maximum bytes of a stack on one device; a stack of a single step may exceed it.
 
     Raises:
         ValueError: the mesh has a different number of this process's devices.
@@ -113,7 +113,7 @@ class StackFeed:
         """Return a new pass over the data; a thread starts to read it ahead.
 
         Args:
-            max_steps: largest number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
+            max_steps: maximum number of steps that the pass reads; None for all. Later data causes neither an error nor a wait.
         """
         return StackIteration(self, max_steps)
 
@@ -134,7 +134,7 @@ class StackIteration:
 
     Args:
         feed: the data.
-        max_steps: largest number of steps that the pass reads; None for all.
+        max_steps: maximum number of steps that the pass reads; None for all.
     """
 
     def __init__(self, feed: StackFeed, max_steps: int | None) -> None:
@@ -143,7 +143,7 @@ class StackIteration:
         self._stacks = feed.prefetch(max_steps)
         self._stack: Portion | None = None
         self._zeros: list[jax.Array] | None = None
-        self._failure: Exception | None = None
+        self._failure: Exception | None = None  # Raised after the steps of the current stack.
         self._is_over = False
 
     def take(self, max_steps: int) -> Portion | None:
@@ -169,7 +169,7 @@ class StackIteration:
 
     @property
     def capacity(self) -> int:
-        """Largest number of steps in a stack."""
+        """Maximum number of steps in a stack."""
         return self._feed.capacity
 
     def next(self) -> Tensors:
@@ -211,7 +211,8 @@ class StackIteration:
         if self._num_remaining_steps is not None:
             self._num_remaining_steps -= count
         if count:
-            # Only with `ShortData.FILL` is there no stack: the data of another process still has steps, this one's has ended.
+            # With `ShortData.FILL`, other processes may have more steps than this one: zeros follow its last step, and there is no
+            # stack if its data has already ended.
             return Portion(self._make_zeros() if stack is None else stack.arrays, start=0, count=count)
         self._raise_failure()
         return None
@@ -232,7 +233,7 @@ class StackIteration:
         has_failed = error is not None
         min_count = max_count = local_count
         if not self._feed.is_endless:
-            # In one exchange, which endless data does not need: a maximum is the negated minimum of the negated numbers.
+            # Endless data needs no exchange, and one is enough for other data: a maximum is the negated minimum of negated numbers.
             minima = self._feed.peers.min_numbers([local_count, -local_count, -int(has_failed)])
             min_count, max_count, has_failed = minima[0], -minima[1], minima[2] < 0
         if has_failed:
@@ -253,8 +254,8 @@ class StackIteration:
                 # A short stack is the last: the next call returns None at the end of the data, or raises the error that ended it.
                 next(self._stacks, None)
         except tf.errors.OutOfRangeError as error:
-            # For example repeat() of no data. It ends the data of a single process; with several, other processes would wait for
-            # the steps of this one.
+            # For example `repeat()` of no data. This error just ends the data of a single process; with several processes, the
+            # others would wait for the steps of this one.
             failure = None if self._feed.peers.count == 1 else error
             return stack, failure
         except Exception as error:

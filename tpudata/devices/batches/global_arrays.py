@@ -34,8 +34,8 @@ def make_global_array(
     """
     import jax
 
-    def place(index: tuple[slice, ...]) -> Array:
-        first, stop, _ = index[axis].indices(shape[axis])
+    def place(device_slices: tuple[slice, ...]) -> Array:
+        first, stop, _ = device_slices[axis].indices(shape[axis])
         return make_part(first, stop)
 
     # One call of the runtime for all devices; `device_put` of each part takes three times as long.

@@ -36,8 +36,10 @@ class StackLayout:
         self._specs = specs
         self._capacity = capacity
         self._sharding = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names[0]))
-        devices = enumerate(mesh.devices.flat)
-        process_replicas = [replica for replica, device in devices if device.process_index == jax.process_index()]
+        process_index = jax.process_index()
+        process_replicas = [
+            replica for replica, device in enumerate(mesh.devices.flat) if device.process_index == process_index
+        ]
         # For each replica of this process, its index among them.
         self._local_indices = {replica: index for index, replica in enumerate(process_replicas)}
         if len(process_replicas) != num_local_replicas:
@@ -50,8 +52,8 @@ class StackLayout:
         """Return the global arrays of a stack.
 
         Args:
-            columns: the arrays [capacity, ...] of each replica of this process, which must not be written to afterwards; None for
-                zeros.
+            columns: the arrays [capacity, ...] of each replica of this process, which must not be written to afterwards; None to
+                fill the stack with zeros.
         """
         import jax
 
@@ -59,9 +61,9 @@ class StackLayout:
         with jax.enable_x64(True), jax.profiler.TraceAnnotation("tpudata: place a stack"):
             return [self._place_tensor(index, columns) for index in range(len(self._specs))]
 
-    def _place_tensor(self, index: int, columns: Sequence[Sequence[Array]] | None) -> jax.Array:
-        """Return the global array of the element's tensor `index`, of zeros if `columns` is None; see `place`."""
-        spec = self._specs[index]
+    def _place_tensor(self, tensor_index: int, columns: Sequence[Sequence[Array]] | None) -> jax.Array:
+        """Return the global array of the element's tensor `tensor_index`, of zeros if `columns` is None; see `place`."""
+        spec = self._specs[tensor_index]
         dtype = spec.dtype.as_numpy_dtype
 
         # Each device has one replica, so the end of its range is not needed.
@@ -69,7 +71,7 @@ class StackLayout:
             shape = (self._capacity, 1, *spec.shape)
             if columns is None:
                 return np.zeros(shape, dtype)
-            return columns[self._local_indices[replica]][index].reshape(shape)
+            return columns[self._local_indices[replica]][tensor_index].reshape(shape)
 
         shape = (self._capacity, self._sharding.mesh.size, *spec.shape)
         return make_global_array(shape, dtype, self._sharding, axis=1, make_part=make_part)

@@ -35,7 +35,7 @@ class StepReader:
     Args:
         dataset: `tf.data.Dataset` of the elements of the replicas in turn, with static shapes.
         num_replicas: number of replicas, whose elements make a step.
-        capacity: largest number of steps to read in one call.
+        capacity: maximum number of steps to read in one call.
         is_endless: whether the data never ends, so that its end is an error.
     """
 
@@ -66,7 +66,7 @@ class StepReader:
 
         Args:
             current_pass: queues of this pass, from `open_pass`.
-            max_steps: largest number of steps to read; None for all.
+            max_steps: maximum number of steps to read; None for all.
 
         Raises:
             tf.errors.OutOfRangeError: the data ended although `is_endless` is set.
@@ -87,15 +87,15 @@ class StepReader:
                 remaining_steps = None if remaining_steps is None else remaining_steps - steps.count
 
     def _read_chunk(
-        self, iterator: tf.data.Iterator, current_pass: "Pass", count: int
+        self, iterator: tf.data.Iterator, current_pass: "Pass", max_steps: int
     ) -> tuple[Steps, BaseException | None]:
-        """Return up to `count` steps, and the error that ended them early, if any."""
+        """Return up to `max_steps` steps, and the error that ended them early, if any."""
         handles = [queue.queue_ref for queue in current_pass.queues]
         try:
             if not handles:  # Single steps.
                 return self._read_step(iterator), None
             stop = current_pass.stop.queue_ref
-            return self._make_steps(*self._read_function(iterator, handles, stop, tf.constant(count))), None
+            return self._make_steps(*self._read_function(iterator, handles, stop, tf.constant(max_steps))), None
         except Exception as error:
             release_frames(error)
             # The complete steps before the error wait in the queues; without queues, there are none.
@@ -103,16 +103,16 @@ class StepReader:
             # With its traceback, the error and the frames of this thread would keep each other alive.
             return steps, error.with_traceback(None)
 
-    def _make_steps(self, tensors: list[list[tf.Tensor]], count: tf.Tensor) -> Steps:
-        """Return `count` steps as arrays, padded with zeros to `capacity` steps, so that all arrays have one shape.
+    def _make_steps(self, tensors: list[list[tf.Tensor]], num_steps: tf.Tensor) -> Steps:
+        """Return `num_steps` steps as arrays, padded with zeros to `capacity` steps, so that all arrays have one shape.
 
         Args:
-            tensors: for each replica, the tensors [count, ...] of its elements.
-            count: number of steps (int32 scalar).
+            tensors: for each replica, the tensors [num_steps, ...] of its elements.
+            num_steps: number of steps (int32 scalar).
         """
         # Full arrays are not copied: they share TensorFlow's memory, and must not be written to.
         return Steps(
-            int(count), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
+            int(num_steps), [[self._pad_to_capacity(np.asarray(tensor)) for tensor in column] for column in tensors]
         )
 
     def _pad_to_capacity(self, array: Array) -> Array:
@@ -133,34 +133,35 @@ class StepReader:
         return Steps(int(all(is_real for _, is_real in elements)), columns)
 
     def _read_steps(
-        self, iterator: tf.data.Iterator, handles: Sequence[tf.Tensor], stop: tf.Tensor, count: tf.Tensor
+        self, iterator: tf.data.Iterator, handles: Sequence[tf.Tensor], stop: tf.Tensor, max_steps: tf.Tensor
     ) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
-        """Return up to `count` steps, stacked for each replica, and their number.
+        """Return up to `max_steps` steps, stacked for each replica, and their number.
 
         Args:
             iterator: iterator over the dataset.
             handles: the queue of each replica, in which its elements wait until all are read.
             stop: queue that `Pass.end` closes to end the reading.
-            count: largest number of steps (int32 scalar).
+            max_steps: maximum number of steps (int32 scalar).
         """
 
         def read_step(num_done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Read one element for each replica into its queue; return the number of whole steps, and whether this one is whole."""
             # Elements are read one after the other, in the order of the replicas.
             previous_enqueue: list[tf.Operation] = []
-            are_real: list[tf.Tensor | bool] = []
+            real_flags: list[tf.Tensor | bool] = []  # For each element, whether it is real.
             for handle in handles:
                 with tf.control_dependencies(previous_enqueue):
                     tensors, is_real = self._read_element(iterator)
                     previous_enqueue = [tf.raw_ops.QueueEnqueueV2(handle=handle, components=tensors)]
-                    are_real.append(is_real)
+                    real_flags.append(is_real)
             with tf.control_dependencies(previous_enqueue):
-                is_real_step = tf.reduce_all(tf.stack(are_real))
+                is_real_step = tf.reduce_all(tf.stack(real_flags))
                 return num_done + tf.cast(is_real_step, tf.int32), is_real_step
 
-        def goes_on(num_done: tf.Tensor, is_real_step: tf.Tensor) -> tf.Tensor:
-            return is_real_step & (num_done < count) & ~tf.raw_ops.QueueIsClosedV2(handle=stop)
+        def continues(num_done: tf.Tensor, is_real_step: tf.Tensor) -> tf.Tensor:
+            return is_real_step & (num_done < max_steps) & ~tf.raw_ops.QueueIsClosedV2(handle=stop)
 
-        num_done, _ = tf.while_loop(goes_on, read_step, [tf.constant(0), tf.constant(True)], parallel_iterations=1)
+        num_done, _ = tf.while_loop(continues, read_step, [tf.constant(0), tf.constant(True)], parallel_iterations=1)
         return self._dequeue(handles, num_done), num_done
 
     def _read_element(self, iterator: tf.data.Iterator) -> tuple[list[tf.Tensor], tf.Tensor | bool]:
@@ -175,16 +176,17 @@ class StepReader:
     def _dequeue_whole_steps(self, handles: Sequence[tf.Tensor]) -> tuple[list[list[tf.Tensor]], tf.Tensor]:
         """Return the complete steps that an error left in the queues, stacked for each replica, and their number."""
         # An error within a step leaves one more element in the queues of the first replicas.
-        count = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
-        return self._dequeue(handles, count), count
+        num_steps = tf.reduce_min(tf.stack([tf.raw_ops.QueueSizeV2(handle=handle) for handle in handles]))
+        return self._dequeue(handles, num_steps), num_steps
 
-    def _dequeue(self, handles: Sequence[tf.Tensor], count: tf.Tensor) -> list[list[tf.Tensor]]:
+    def _dequeue(self, handles: Sequence[tf.Tensor], num_steps: tf.Tensor) -> list[list[tf.Tensor]]:
+        """Take the elements of `num_steps` steps from the queue of each replica, and return their tensors, stacked."""
         dtypes = [spec.dtype for spec in self._specs]
-        return [tf.raw_ops.QueueDequeueManyV2(handle=handle, n=count, component_types=dtypes) for handle in handles]
+        return [tf.raw_ops.QueueDequeueManyV2(handle=handle, n=num_steps, component_types=dtypes) for handle in handles]
 
 
 class _TracedOnce:
-    """Function that only its first call traces; the dtypes and shapes of its arguments never change."""
+    """Function that is traced only at its first call; the dtypes and shapes of its arguments never change."""
 
     def __init__(self, function: Callable[..., Tensors]) -> None:
         self._function = tf.function(function, autograph=False)

@@ -143,7 +143,12 @@ class _Lowering:
     def lower_all(
         self, nodes: Sequence[tf.compat.v1.NodeDef], *, is_in_function: bool
     ) -> Iterator[tf.compat.v1.NodeDef]:
-        """Yield the nodes of a graph or function body, with each sum replaced."""
+        """Yield the nodes of a graph or of a function's body, with each sum replaced.
+
+        Args:
+            nodes: the nodes.
+            is_in_function: whether the nodes are in a function, where an input also names the output of its producer.
+        """
         nodes_by_name = {node.name: node for node in nodes}
         for node in nodes:
             if not _is_sum(node):
@@ -154,7 +159,7 @@ class _Lowering:
             else:
                 groups_node = nodes_by_name.get(find_producer(node.input[1]))
                 groups = self._find_groups(node, groups_node)
-                # The control inputs keep a new constant in the same loop as the groups.
+                # New constants take the groups' control inputs, so that they run in the same loop.
                 controls = [] if groups_node is None else [name for name in groups_node.input if name.startswith("^")]
                 is_float64 = tf.as_dtype(node.attr["T"].type) == tf.float64
                 lower_sum = self._lower_float64_sum if is_float64 else self._lower_sum
@@ -169,7 +174,7 @@ class _Lowering:
             node: the sum.
             groups: its replica groups.
             controls: control inputs of new constants.
-            is_in_function: whether the node is in a function.
+            is_in_function: whether the node is in a function, see `lower_all`.
         """
         groups_node = _make_constant(node, f"{node.name}/groups", groups, controls)
         yield groups_node
@@ -189,7 +194,7 @@ class _Lowering:
             node: the sum.
             groups: its replica groups.
             controls: control inputs of new constants.
-            is_in_function: whether the node is in a function.
+            is_in_function: whether the node is in a function, see `lower_all`.
 
         Raises:
             ModelFnValueError: there are several groups.
@@ -268,7 +273,14 @@ def _name_output(constant: tf.compat.v1.NodeDef, is_in_function: bool) -> str:
 def _make_node(
     node: tf.compat.v1.NodeDef, operation_type: str, name: str, inputs: Sequence[str]
 ) -> tf.compat.v1.NodeDef:
-    """Return a new node of type `operation_type` with the dtype and device of `node`."""
+    """Return a new node with the dtype and the device of `node`.
+
+    Args:
+        node: the node that is replaced.
+        operation_type: type of the new node's operation, such as "Identity".
+        name: name of the new node.
+        inputs: its inputs, control inputs included.
+    """
     new_node = type(node)(name=name, op=operation_type, device=node.device, input=inputs)
     new_node.attr["T"].CopyFrom(node.attr["T"])
     return new_node
@@ -277,7 +289,14 @@ def _make_node(
 def _make_constant(
     node: tf.compat.v1.NodeDef, name: str, value: int | Sequence[Sequence[int]], controls: Sequence[str]
 ) -> tf.compat.v1.NodeDef:
-    """Return an int32 constant node on the device of `node`, with the control inputs `controls`."""
+    """Return a node with an int32 constant, on the device of `node`.
+
+    Args:
+        node: the node that is replaced.
+        name: name of the new node.
+        value: the constant: a number, or lists of numbers of equal length.
+        controls: control inputs of the new node.
+    """
     new_node = type(node)(name=name, op="Const", device=node.device, input=controls)
     new_node.attr["dtype"].type = tf.int32.as_datatype_enum
     new_node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int32))

@@ -53,7 +53,8 @@ def find_needed_operations(
     Args:
         operations: operations at which the walk begins.
         fed_names: names of fed tensors; the operations that compute them are not needed.
-        waits_for: predicate that returns whether operations need a control input; None if all control inputs are needed.
+        waits_for: function from an operation that is a control input of a needed one to whether it is also needed; None if all
+            control inputs are needed.
     """
 
     def is_waited_for(operation: tf.Operation) -> bool:

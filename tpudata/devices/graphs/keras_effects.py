@@ -37,7 +37,7 @@ def find_keras_effects(graph: tf.Graph, names: Iterable[str]) -> list[tf.Operati
 
     Args:
         graph: graph of a step, whose operations have the tracebacks of the code that made them.
-        names: names in the graph's collection KERAS_UPDATES; of these operations, the tracebacks are not looked at.
+        names: names in the graph's collection KERAS_UPDATES; these operations count whatever their tracebacks show.
     """
     update_names = set(names)
     return [

@@ -62,7 +62,7 @@ def fresh_keras_state(seed: int | None) -> Iterator[None]:
 
 
 def _get_attribute(name: str) -> object:
-    """Return an attribute of Keras 3's global state; None if it is unset, or Keras is not imported."""
+    """Return an attribute of Keras 3's global state; None if it is unset, or Keras is not imported, or stores it elsewhere."""
     get_global_attribute = getattr(sys.modules.get(_MODULE), "get_global_attribute", None)
     return None if get_global_attribute is None else get_global_attribute(name)
 

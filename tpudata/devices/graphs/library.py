@@ -46,29 +46,29 @@ def list_called_functions(node: tf.compat.v1.NodeDef) -> Iterator[str]:
     yield from (reference.name for reference in _list_references(node))
 
 
-def rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str]) -> None:
+def rename_functions(graph_def: tf.compat.v1.GraphDef, new_names: Mapping[str, str]) -> None:
     """Rename functions of a library, and all references to them.
 
     The runtime keeps the first function registered under a name, so a changed function needs a new name.
 
     Args:
         graph_def: the `GraphDef`, which is changed.
-        names: new names by the old names.
+        new_names: new names by the old names.
     """
     for function in graph_def.library.function:
-        function.signature.name = names.get(function.signature.name, function.signature.name)
+        function.signature.name = new_names.get(function.signature.name, function.signature.name)
     for gradient in graph_def.library.gradient:
-        gradient.function_name = names.get(gradient.function_name, gradient.function_name)
-        gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
+        gradient.function_name = new_names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = new_names.get(gradient.gradient_func, gradient.gradient_func)
     for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
         for node in nodes:
-            node.op = names.get(node.op, node.op)
+            node.op = new_names.get(node.op, node.op)
             for reference in _list_references(node):
-                reference.name = names.get(reference.name, reference.name)
+                reference.name = new_names.get(reference.name, reference.name)
 
 
 def prune_functions(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Return the graph without the nodes of its functions that TensorFlow skips; XLA would run skipped nodes with side effects.
+    """Return a graph whose functions lack the nodes that TensorFlow skips; XLA would run skipped nodes with side effects.
 
     A function keeps the nodes on which its results and control outputs depend.
 
@@ -124,7 +124,7 @@ def define_functions(functions: Iterable[FunctionDef], graph: tf.Graph) -> None:
     runtime = eager_context.context()
     for function in functions:
         runtime.add_function_def(function)
-        # Not at exit, when the runtime may already be closed.
+        # The finalizer does not run at exit, when the runtime may already be closed.
         weakref.finalize(graph, _forget_function, runtime, function.signature.name).atexit = False
 
 

@@ -39,7 +39,7 @@ def rewrite_random_operations(
     rewritten_graph = type(graph_def)()
     rewritten_graph.CopyFrom(graph_def)
     del rewritten_graph.node[:]
-    scope = Scope(step, None, is_in_function=False)
+    scope = Scope(step, replica=None, is_in_function=False)
     definitions = {}  # FunctionDefs by name.
     for node in graph_def.node:
         is_seeded = node.op in COUNTED and (node.attr["seed"].i or node.attr["seed2"].i)

@@ -53,6 +53,7 @@ def _make_reducing_method(
     """
 
     def assign_reduced(value: tf.Tensor, *args: object, **kwargs: object) -> Tensors:
+        """Assign the reduced value; on one replica, or in code that runs once for all replicas, the value itself."""
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:  # The value is the same on all replicas.
             return assign(value, *args, **kwargs)

@@ -79,7 +79,7 @@ class _ReplicaContext(tf.distribute.ReplicaContext):  # type: ignore[misc]  # Te
         Functions of MERGING_MODULES get the outer strategy, under which they reduce nothing. If their first argument is a variable
         whose assignments are reduced, they get the strategy of the replicas, as all other functions do.
         """
-        # A moving average passes its variable first. Other modules may pass anything, so their arguments are not looked at.
+        # A moving average passes its variable first. Other modules may pass anything, so their arguments are not tested.
         if getattr(merge_fn, "__module__", None) in MERGING_MODULES and not (args and find_reduction(args[0])):
             # TensorFlow's TPUEstimator had no strategy, without which these modules reduce nothing.
             with hide_replicas():
@@ -91,6 +91,7 @@ def _forbid(method: str) -> Callable[..., NoReturn]:
     """Return a method of a strategy that only raises an error."""
 
     def reject(self: tf.distribute.Strategy, *args: object, **kwargs: object) -> NoReturn:
+        """Raise the error for a call of the method by the code of one replica."""
         del args, kwargs
         raise ModelFnValueError(
             f"{traced_code()}: code of one replica cannot start others (got tf.distribute.get_strategy().{method}() in one of "

@@ -12,8 +12,8 @@ class TracedCode:
 
     Attributes:
         name: name of the code.
-        before: where a program can compute values before the code runs; completes "Compute it ...".
-        after: where a program can compute values after the code has run; also completes "Compute it ...".
+        before: where a program can compute values before the code runs: words that follow "Compute it ".
+        after: where a program can compute values after the code has run: words that also follow "Compute it ".
     """
 
     name: str

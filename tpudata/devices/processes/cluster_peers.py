@@ -7,7 +7,7 @@ jax offers nothing that fits (0.10.2 and 0.12.0, processes with CPU devices):
 - Its coordination service, with its store of keys and `live_devices`, aborts all processes once the first is killed, even with
   `jax_enable_recoverability`, and without this option once any is killed. Its client's private `missed_heartbeat_callback` aborts
   as well.
-- `multihost_utils.process_allgather` and the like are collectives of the devices. Gloo matches these by their order alone: next
+- `multihost_utils.process_allgather` and the like are collectives of the devices. Gloo matches these only by their order: next
   to a step that another thread runs on the same devices, they hang, or abort a process. Their errors name no process, and a
   process that computes or waits for a TPU would not notice the end of another.
 """
@@ -38,7 +38,7 @@ from tpudata.tensor_types import Tensors
 _log = logging.getLogger("tpudata")
 # Kinds of messages.
 _SUM, _MIN, _BYTES = b"s", b"m", b"b"
-# Largest message to the first process, which has numbers, and from the first process, which may have values of variables.
+# Maximum bytes of a message to the first process, which has numbers, and from it, which may have values of variables.
 _MAX_BYTES_OF_NUMBERS, _MAX_BYTES_OF_VALUES = 1 << 20, 1 << 36
 # The devices may notice the end of a process earlier than the connections, by up to this time.
 _NOTICE_SECONDS = 3.0
@@ -96,7 +96,7 @@ class ClusterPeers(Peers):
     def _broadcast_value(self, value: Tensors) -> tf.Tensor:
         """Return the chief's value as a tensor; each process passes its own value, which shows the dtype and the shape."""
         tensor = tf.convert_to_tensor(value)
-        if tensor.dtype == tf.string:  # Strings have no fixed size, so their bytes alone do not suffice.
+        if tensor.dtype == tf.string:  # Strings have no fixed size, so their bytes do not suffice.
             data = self.broadcast_bytes(tf.io.serialize_tensor(tensor).numpy())
             return tf.io.parse_tensor(data, tf.string)
         array = tensor.numpy()
@@ -169,11 +169,11 @@ class ClusterPeers(Peers):
         except LinkEndedError:
             raise ClusterError(self._describe_error()) from None
 
-    def _receive(self, link: Link, kind: bytes, size: int | None = None) -> bytes:
-        """Return the bytes of the next message; raise ClusterError if it has another kind or size (None: any size)."""
+    def _receive(self, link: Link, kind: bytes, num_bytes: int | None = None) -> bytes:
+        """Return the bytes of the next message; raise ClusterError unless it has this kind and size (None: any size)."""
         received_kind, data = link.receive()
-        has_other_size = size is not None and len(data) != size
-        if received_kind != kind or has_other_size:
+        has_wrong_size = num_bytes is not None and len(data) != num_bytes
+        if received_kind != kind or has_wrong_size:
             raise ClusterError(
                 f"{self._group.origin}: {self._group.name} and another process do different things (got a message "
                 f"{received_kind!r} of {len(data)} bytes, expected {kind!r}). Start the same program with the same options in all "
@@ -181,9 +181,14 @@ class ClusterPeers(Peers):
             )
         return data
 
-    def _handle_end(self, ended_process: int, has_announced: bool) -> None:
-        """Record the end of a process; the first process also notifies the remaining processes."""
-        ending = "has ended" if has_announced else "was killed or cannot be reached"
+    def _handle_end(self, ended_process: int, is_announced: bool) -> None:
+        """Record the end of a process; the first process also notifies the remaining processes.
+
+        Args:
+            ended_process: index of the process.
+            is_announced: whether the process announced its end; otherwise it was killed or cannot be reached.
+        """
+        ending = "has ended" if is_announced else "was killed or cannot be reached"
         description = f"{self._group.names[ended_process]} {ending}".encode()
         self._record_end(description)
         if not self.is_chief:
@@ -210,7 +215,7 @@ class ClusterPeers(Peers):
                 logging.shutdown()
                 sys.stdout.flush()
                 sys.stderr.flush()
-                # sys.exit would end this thread alone; the thread that waits is inside jax, where no exception reaches it.
+                # sys.exit would end only this thread; the thread that waits is inside jax, where no exception reaches it.
                 os._exit(ClusterError.exit_code)
 
     def _is_caused_by_ended_peer(self, error: Exception) -> bool:

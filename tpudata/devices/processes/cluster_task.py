@@ -35,7 +35,9 @@ class ClusterTask:
     num_processes: int = 1
 
     @classmethod
-    def find(cls, owner: str, address: str | None, num_processes: int | None, process_id: int | None) -> "ClusterTask":
+    def resolve(
+        cls, owner: str, address: str | None, num_processes: int | None, process_id: int | None
+    ) -> "ClusterTask":
         """Return the task that the last three arguments describe, or the one that TF_CONFIG describes if all three are None.
 
         Args:
@@ -48,10 +50,10 @@ class ClusterTask:
             ClusterConfigError: the arguments, or TF_CONFIG, do not describe a task.
         """
         arguments = (address, num_processes, process_id)
-        return cls.from_environment() if arguments == (None, None, None) else cls.from_numbers(owner, *arguments)
+        return cls.from_environment() if arguments == (None, None, None) else cls.from_arguments(owner, *arguments)
 
     @classmethod
-    def from_numbers(cls, owner: str, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
+    def from_arguments(cls, owner: str, address: Any, num_processes: Any, process_id: Any) -> "ClusterTask":
         """Return the task of one of several processes that meet at the address of the first: the chief, or a worker.
 
         Args:
@@ -224,20 +226,20 @@ def _is_address(string: str) -> bool:
     return bool(host) and port.isdecimal() and 0 < int(port) < 1 << 16
 
 
-def _parse_index(number: Any) -> int:
-    """Return the task index; TF_CONFIG may have it as a string.
+def _parse_index(raw_index: Any) -> int:
+    """Return the task index as an int; TF_CONFIG may have it as a string.
 
     Raises:
         ClusterConfigError: the index is not a whole number from 0.
     """
     try:
-        index = int(number)
+        index = int(raw_index)
     except (TypeError, ValueError, OverflowError):
-        index = -1
+        index = -1  # Rejected below.
     # `int` also takes True and 1.5.
-    if index < 0 or isinstance(number, bool | float):
+    if index < 0 or isinstance(raw_index, bool | float):
         raise ClusterConfigError(
-            f"{_WHERE}: got the task index {_shorten(number)} (expected a whole number from 0). Fix it."
+            f"{_WHERE}: got the task index {_shorten(raw_index)} (expected a whole number from 0). Fix it."
         )
     return index
 

@@ -14,7 +14,7 @@ from tpudata.devices.processes.tpu_pod import count_chips
 from tpudata.error_text.libraries import TPU_IN_USE
 from tpudata.error_text.lines import first_line
 from tpudata.errors import MissingExtraError, UsageError
-from tpudata.installation import install_command
+from tpudata.installation import format_install_command
 
 if TYPE_CHECKING:
     import jax
@@ -31,7 +31,7 @@ def import_jax(feature: str) -> ModuleType:
     Raises:
         MissingExtraError: jax is not installed.
     """
-    # Looked up first: an ImportError inside of an installed jax has another cause and another fix.
+    # Looked up first: an ImportError inside of an installed jax has a different cause and fix.
     if importlib.util.find_spec("jax") is None:
         raise MissingExtraError(feature, "tpu")
     import jax
@@ -54,12 +54,12 @@ def has_jax_started() -> bool:
     return False
 
 
-def request_cpu_devices(count: int) -> None:
-    """Let jax make at least `count` CPU devices when it starts; do nothing if it has started."""
+def request_cpu_devices(num_devices: int) -> None:
+    """Make jax have at least `num_devices` CPU devices when it starts; do nothing if it has started."""
     import jax
 
-    if not has_jax_started() and getattr(jax.config, _CPU_DEVICES) < count:
-        jax.config.update(_CPU_DEVICES, count)
+    if not has_jax_started() and getattr(jax.config, _CPU_DEVICES) < num_devices:
+        jax.config.update(_CPU_DEVICES, num_devices)
 
 
 def find_local_devices(num_replicas: int) -> tuple["jax.Device", ...]:
@@ -106,7 +106,7 @@ def find_tpu_devices() -> tuple["jax.Device", ...]:
     """
     for module, name in (("jax", "jax"), ("libtpu", "libtpu (the driver of TPUs)")):
         if importlib.util.find_spec(module) is None:
-            raise TPUConnectionError(f"use_tpu=True: {name} is not installed. Run: {install_command('tpu')}")
+            raise TPUConnectionError(f"use_tpu=True: {name} is not installed. Run: {format_install_command('tpu')}")
     import jax
 
     try:
@@ -119,9 +119,9 @@ def find_tpu_devices() -> tuple["jax.Device", ...]:
 
 def _explain_missing_tpu(reason: str, platforms: str | None) -> str:
     """Return why jax has no TPU, and the fix, from its error message and the platforms that it may use."""
-    in_use = TPU_IN_USE.search(reason)
-    if in_use:
-        holder = f"the process {in_use[1]}" if in_use[1] else "another process"
+    match = TPU_IN_USE.search(reason)
+    if match:
+        holder = f"the process {match[1]}" if match[1] else "another process"
         return f"the TPU is in use by {holder}. End that process; one process at a time can use a TPU."
     if platforms and "tpu" not in platforms.split(","):
         return f"jax may not use a TPU (got JAX_PLATFORMS={platforms}, expected tpu,cpu). Unset JAX_PLATFORMS."
@@ -145,14 +145,17 @@ def _list_devices(platform: str) -> list["jax.Device"]:
         ) from error
 
 
-def _select_first(devices: Iterable["jax.Device"], count: int, num_processes: int) -> tuple["jax.Device", ...]:
-    """Return the first `count` devices of each of `num_processes` processes; () if a process has fewer."""
+def _select_first(
+    devices: Iterable["jax.Device"], devices_per_process: int, num_processes: int
+) -> tuple["jax.Device", ...]:
+    """Return the first `devices_per_process` devices of each process; () if a process has fewer, or there are fewer processes."""
     devices_by_process: dict[int, list[jax.Device]] = {}
     for device in _sort_devices(devices):
         devices_by_process.setdefault(device.process_index, []).append(device)
-    if len(devices_by_process) < num_processes or min(map(len, devices_by_process.values())) < count:
+    groups = devices_by_process.values()
+    if len(groups) < num_processes or min(map(len, groups)) < devices_per_process:
         return ()
-    return tuple(device for process_devices in devices_by_process.values() for device in process_devices[:count])
+    return tuple(device for group in groups for device in group[:devices_per_process])
 
 
 def _sort_devices(devices: Iterable["jax.Device"]) -> tuple["jax.Device", ...]:

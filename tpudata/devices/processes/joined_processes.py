@@ -51,7 +51,7 @@ class JoinedProcesses:
 
     Attributes:
         group: the processes.
-        devices_per_process: number of devices of each process, or None for the cores of a TPU.
+        devices_per_process: number of GPUs or CPU devices of each process; None if all processes use all cores of a TPU.
         peers: connections through which the processes agree.
         devices: the devices, in the order of the processes.
     """
@@ -62,6 +62,7 @@ class JoinedProcesses:
     devices: tuple["jax.Device", ...]
 
 
+# The result of the first `join` of this process.
 _joined: JoinedProcesses | None = None
 _joining = threading.Lock()
 
@@ -71,8 +72,8 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
     Args:
         group: the processes, and which of them this one is.
-        devices_per_process: number of devices of each process, or None for the cores of a TPU.
-        timeout_seconds: largest number of seconds to wait.
+        devices_per_process: number of GPUs or CPU devices of each process; None if all processes use all cores of a TPU.
+        timeout_seconds: maximum number of seconds to wait.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
@@ -101,7 +102,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
             )
         peers = ClusterPeers(group, meet(group, timeout_seconds))
         try:
-            _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for a TPU's cores.
+            _check_same_device_count(peers, devices_per_process or 0)  # 0 stands for the cores of a TPU.
             request_cpu_devices(devices_per_process or 1)  # Next to a TPU, jax needs no further CPU devices.
             _initialize(jax, group)
             with peers.translate_errors():
@@ -120,7 +121,7 @@ def join(group: ProcessGroup, devices_per_process: int | None, timeout_seconds: 
 
 def _check_same_device_count(peers: Peers, devices_per_process: int) -> None:
     """Raise UsageError if processes request different numbers of devices; called before jax makes them."""
-    # In one exchange: a maximum is the negated minimum of the negated numbers.
+    # One exchange is enough: a maximum is the negated minimum of the negated numbers.
     least, minus_most = peers.min_numbers([devices_per_process, -devices_per_process])
     if least != -minus_most:
         raise UsageError(
@@ -170,14 +171,14 @@ def _connect_devices(
     Args:
         jax: the module `jax`, which has joined the processes.
         peers: the connected processes.
-        origin: what describes the processes, such as "TF_CONFIG", for messages.
+        origin: setting that describes the processes, such as TF_CONFIG, for messages.
         devices: devices of all processes.
 
     Raises:
         UsageError: the processes have different numbers of devices.
     """
     platform = devices[0].platform
-    # jax may number the processes in another order. Each process adds its number in jax at its own index, and 0 elsewhere.
+    # jax may number the processes in a different order. Each process adds its number in jax at its own index, and 0 elsewhere.
     jax_index = jax.local_devices(backend=platform)[0].process_index
     jax_indices = peers.sum_numbers([jax_index if index == peers.index else 0 for index in range(peers.count)])
     device_counts = [sum(device.process_index == index for device in devices) for index in jax_indices]

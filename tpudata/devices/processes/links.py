@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 
 # Kinds of messages that `receive` does not return.
 _END, _NOTICE = b"l", b"x"
+# A silent connection is probed after 10 s. It times out if 3 probes, 5 s apart, get no answer: 25 s in all.
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 10, 5, 3
 
 
@@ -103,13 +104,13 @@ class Link:
                     self._on_notice(data)
                 else:
                     self._inbox.put((kind, data))
-        # In this order, because callers that `receive` wakes describe the end that `_on_end` records.
+        # `_on_end` comes first: it records the end that callers describe once `receive` wakes them.
         self._on_end(is_announced)
         self._inbox.put(None)
 
 
 def _configure_connection(connection: socket.socket) -> None:
-    """Let the connection send small messages at once, and time out after 25 s in which the other machine does not acknowledge."""
+    """Make the connection send small messages at once, and time out if the other machine acknowledges nothing for 25 s."""
     connection.settimeout(None)
     # Most messages are small, and the other process waits for them.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,5 +123,5 @@ def _configure_connection(connection: socket.socket) -> None:
         "TCP_USER_TIMEOUT": seconds * 1000,
     }
     for name, setting in options.items():
-        if hasattr(socket, name):  # Not all systems have all of them.
+        if hasattr(socket, name):  # Some systems lack some of these options.
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), setting)

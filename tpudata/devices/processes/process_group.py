@@ -40,7 +40,7 @@ class ProcessGroup:
         return [process for process in range(self.count) if process != self.index and process not in arrived]
 
     def describe(self, indices: Sequence[int]) -> str:
-        """Return the name of the first of the processes `indices` and the number of the rest; "no other process" if it is empty."""
+        """Return the name of the first of the processes `indices` and the number of the rest; "no other process" for none."""
         more = f" and {len(indices) - 1} more" if len(indices) > 1 else ""
         return f"{self.names[indices[0]]}{more}" if indices else "no other process"
 

@@ -41,7 +41,7 @@ def meet(group: ProcessGroup, timeout_seconds: float) -> dict[int, socket.socket
 
     Args:
         group: the processes, and which of them this one is.
-        timeout_seconds: largest number of seconds to wait.
+        timeout_seconds: maximum number of seconds to wait.
 
     Returns:
         In the first process, the connections to all other processes by their index; in any other process, its connection to the
@@ -89,21 +89,21 @@ class _WaitLimit:
 
     def log_end(self) -> None:
         """Log that all processes joined, if the wait was logged."""
-        # Also a warning, so that everyone who saw the message of the wait sees this one.
+        # This is a warning, too, so that everyone who saw the message of the wait sees this one.
         if self._has_logged:
             _log.warning("%s: all processes of the cluster run.", self._group.origin)
 
 
 def _meet_as_first(group: ProcessGroup, wait_limit: _WaitLimit) -> dict[int, socket.socket]:
     """Listen until all other processes have arrived, send them `go`, and return their connections by index."""
-    arrived: dict[int, socket.socket] = {}
+    arrived: dict[int, socket.socket] = {}  # Connections by the index of the process.
     newcomers: dict[socket.socket, float] = {}  # Connections without a line so far, and when each was accepted.
     with _listen(group) as server, contextlib.ExitStack() as connections:
         while len(arrived) < group.count - 1:
             wait_limit.check(group.describe(group.list_missing(arrived)))
             arrived_before = set(arrived)
             ready_sockets: list[Any] = wait([server, *newcomers, *arrived.values()], _TRY_SECONDS)
-            # Newcomers come last: a process that was started again takes the place of its connection that has ended.
+            # Newcomers come last, once ended connections are removed: a process that was started again may have its old index.
             for ready in sorted(ready_sockets, key=lambda ready: ready in newcomers):
                 if ready is server:
                     with contextlib.suppress(OSError):  # The connection has already ended.
@@ -194,10 +194,11 @@ def _meet_as_other(group: ProcessGroup, wait_limit: _WaitLimit) -> dict[int, soc
 def _connect(group: ProcessGroup, wait_limit: _WaitLimit) -> socket.socket:
     """Return a connection to the first process; a thread makes it, because the look-up of a host may block for long."""
     connections: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
-    has_ended = threading.Event()
+    has_stopped = threading.Event()
 
     def attempt() -> None:
-        while not has_ended.is_set():
+        """Put a connection into the queue as soon as one can be made, unless the caller has stopped waiting."""
+        while not has_stopped.is_set():
             with contextlib.suppress(OSError):
                 connection = socket.create_connection(split_address(group.coordinator), _CONNECT_SECONDS)
                 # Without a listener on this machine, a socket may get the very port that it connects to, and meet itself.
@@ -205,7 +206,7 @@ def _connect(group: ProcessGroup, wait_limit: _WaitLimit) -> socket.socket:
                     connections.put(connection)
                     return
                 connection.close()
-            has_ended.wait(_TRY_SECONDS)
+            has_stopped.wait(_TRY_SECONDS)
 
     threading.Thread(target=attempt, name="tpudata-rendezvous", daemon=True).start()
     try:
@@ -214,7 +215,7 @@ def _connect(group: ProcessGroup, wait_limit: _WaitLimit) -> socket.socket:
             with contextlib.suppress(queue.Empty):
                 return connections.get(timeout=_TRY_SECONDS)
     finally:
-        has_ended.set()
+        has_stopped.set()
 
 
 def _await_go(group: ProcessGroup, connection: socket.socket, wait_limit: _WaitLimit) -> bool:

@@ -30,8 +30,8 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
             numbers of the job and the step.
 
     Raises:
-        UsageError: this is not a task of a job step, its tasks are not distributed in blocks, or there are fewer than 3 tasks
-            with an evaluator.
+        UsageError: Slurm's variables are missing, as outside of a job step, or malformed; the tasks are not distributed in blocks;
+            or there are fewer than 3 tasks with an evaluator.
     """
     rank, num_tasks = _read_number("PROCID"), _read_number("STEP_NUM_TASKS", "NTASKS")
     hosts = _parse_hosts(_read_variable("STEP_NODELIST", "JOB_NODELIST"))
@@ -90,7 +90,7 @@ def _read_variable(*names: str) -> str:
 
 
 def _read_number(*names: str) -> int:
-    """Return the number in the first variable SLURM_NAME that is set; raise UsageError without a variable or a number in it."""
+    """Return the number in the first variable SLURM_NAME that is set; raise UsageError if none is set, or it holds no number."""
     value = _read_variable(*names)
     if not re.fullmatch(r"[0-9]{1,12}", value):
         name = next(name for name in names if f"SLURM_{name}" in os.environ)

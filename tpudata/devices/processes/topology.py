@@ -74,7 +74,7 @@ def make_local_topology(num_replicas: int | None) -> Topology:
     """Return this process's devices for `num_replicas` replicas; one replica (or None) runs in plain TensorFlow, without jax.
 
     Raises:
-        UsageError: jax has started with fewer CPU devices than replicas.
+        UsageError: jax has started with fewer CPU devices than replicas, or cannot start CPU devices.
         MissingExtraError: there are several replicas, and jax is not installed.
     """
     if num_replicas is None or num_replicas == 1:
@@ -83,21 +83,21 @@ def make_local_topology(num_replicas: int | None) -> Topology:
 
 
 def join_cluster(
-    task: ClusterTask, num_replicas: int | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS
+    task: ClusterTask, replicas_per_process: int | None, timeout_seconds: float = JOIN_TIMEOUT_SECONDS
 ) -> Topology:
     """Join the processes of a task's cluster, and return the devices of all.
 
     Args:
         task: the task of this process.
-        num_replicas: number of devices of each process; None for one.
-        timeout_seconds: largest number of seconds to wait for the other processes.
+        replicas_per_process: number of devices of each process, each of which runs a replica; None for one.
+        timeout_seconds: maximum number of seconds to wait for the other processes.
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.
         UsageError: a job is not supported, the processes have different numbers of devices, or jax has already started.
         MissingExtraError: jax is not installed.
     """
-    joined = join(make_process_group(task), num_replicas or 1, timeout_seconds)
+    joined = join(make_process_group(task), replicas_per_process or 1, timeout_seconds)
     return Topology(len(joined.devices), joined.devices, peers=joined.peers)
 
 
@@ -118,12 +118,13 @@ def connect_tpu(group: ProcessGroup | None, timeout_seconds: float = JOIN_TIMEOU
 
     Args:
         group: the processes of the pod, from `find_tpu_group`; None for a TPU of one machine.
-        timeout_seconds: largest number of seconds to wait for the other machines.
+        timeout_seconds: maximum number of seconds to wait for the other machines.
 
     Raises:
         TPUConnectionError: jax finds no TPU here.
         ClusterError: not all machines joined in time, or one ended.
-        UsageError: jax has already started, on a pod.
+        UsageError: on a pod, jax has already started, or the machines have different numbers of cores.
+        MissingExtraError: on a pod, jax is not installed.
     """
     if group is None:
         devices = find_tpu_devices()

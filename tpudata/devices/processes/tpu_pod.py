@@ -31,7 +31,7 @@ def find_pod_group() -> ProcessGroup | None:
         UsageError: the pod has several slices.
     """
     if os.environ.get("TPU_PROCESS_BOUNDS", os.environ.get("TPU_HOST_BOUNDS")) == "1,1,1":
-        return None  # The program uses this host's chips alone.
+        return None  # The program uses only this host's chips.
     if os.environ.get("MEGASCALE_NUM_SLICES", "1") != "1":
         raise UsageError(
             f"TPU pod: several slices are not supported (got MEGASCALE_NUM_SLICES={os.environ['MEGASCALE_NUM_SLICES']}, expected "
@@ -42,7 +42,7 @@ def find_pod_group() -> ProcessGroup | None:
     if not endpoints and count_chips() and "TPU_SKIP_MDS_QUERY" not in os.environ:
         endpoints, worker_id = _fetch_metadata("worker-network-endpoints"), _fetch_metadata("agent-worker-number")
     hosts = [_parse_host(endpoint) for endpoint in (endpoints or "").split(",")]
-    # With one host, or settings that do not name one worker of several, the program uses this machine's chips alone.
+    # With one host, or settings that do not name one worker of several, the program uses only this machine's chips.
     if len(hosts) < 2 or not worker_id or not worker_id.isdecimal() or int(worker_id) >= len(hosts):
         return None
     names = tuple(f"worker {index} ({host})" for index, host in enumerate(hosts))
@@ -55,9 +55,9 @@ def _parse_host(endpoint: str) -> str:
     return fields[2] if len(fields) == 3 else fields[0]
 
 
-def _fetch_metadata(key: str) -> str | None:
-    """Return an attribute of this VM from Google's metadata server; None without the server or the attribute."""
-    url = _METADATA.format(host=os.environ.get("GCE_METADATA_IP", "metadata.google.internal"), key=key)
+def _fetch_metadata(attribute: str) -> str | None:
+    """Return the value of an attribute of this VM from Google's metadata server; None without the server or the attribute."""
+    url = _METADATA.format(host=os.environ.get("GCE_METADATA_IP", "metadata.google.internal"), key=attribute)
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:

@@ -88,8 +88,8 @@ def lower(
         )
     try:
         with tf.device("CPU:0"):
-            lowered = compiled.experimental_get_compiler_ir(*specs)
-            serialized = lowered(stage="stablehlo_serialized")
+            get_ir = compiled.experimental_get_compiler_ir(*specs)
+            serialized = get_ir(stage="stablehlo_serialized")
     except (ValueError, tf.errors.OpError) as error:
         # An operation without a kernel, such as tf.py_function, often causes the missing shape: report the operation instead.
         shape_message = "" if texts.NO_KERNEL.search(str(error)) else _describe_dynamic_shape(graph.outputs)
@@ -99,7 +99,7 @@ def lower(
         raise ModelFnValueError(shape_message)
     # A size inside the function may depend on values although all results have static shapes.
     if _DYNAMIC_SIZE in serialized:
-        match = _DYNAMIC_SIZE_NODE.search(lowered(stage="hlo"))
+        match = _DYNAMIC_SIZE_NODE.search(get_ir(stage="hlo"))
         name = "" if match is None else f" of {match[1]!r}"
         raise ModelFnValueError(
             f"{code}: the shape{name} depends on values (expected static shapes on several devices and a TPU). Keep all rows and "

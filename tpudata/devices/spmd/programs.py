@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Names of a program's variables, in three groups that the program treats differently.
+    """Names of a program's variables in three groups, and which of `written` may diverge.
 
     Attributes:
         written: variables with one value for all replicas that the program writes; their arrays are donated.
@@ -64,7 +64,7 @@ class _LoopState(NamedTuple):
     """Values that one iteration of a loop passes to the next, on one replica.
 
     Attributes:
-        step_index: number of steps done.
+        step_index: index of the next step, which is the number of steps done.
         goes_on: scalar bool, whether to run another step: False after a loss of NaN; None before the step of a program without a
             loop.
         written, per_replica: arrays of the layout's variables `written` and `per_replica`.
@@ -130,7 +130,7 @@ def compile_loop(
             the loss (float32 scalar), the values to fetch from the last step, and the values to return from each step.
         layout: layout of its variables.
         mesh: the devices.
-        capacity: largest number of steps; None for exactly one step, which runs without a loop and without copies of its variables.
+        capacity: maximum number of steps; None for exactly one step, which runs without a loop and without copies of its variables.
         checked_names: names of the variables whose values must remain finite.
         num_fetched: number of the values to fetch from the last step, the first that a step returns after the loss.
 
@@ -150,6 +150,7 @@ def compile_loop(
         stacks: ArrayTuple,
         shared_inputs: ArrayTuple,
     ) -> tuple[ArrayTuple, ArrayTuple, LoopOutput]:
+        """Run the loop on one replica; the arguments and results are its parts of those that `compile_loop` describes."""
         first_step, count = step_range
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         read_values = dict(zip(layout.read, read, strict=True))
@@ -164,6 +165,7 @@ def compile_loop(
             )
 
         def update(state: _LoopState) -> _LoopState:
+            """Run the next step, and return the state after it."""
             step_index = state.step_index
             written, per_replica, (loss, *values) = run_step(step_index, state.written, state.per_replica)
             loss = lax.pmean(loss, AXIS)
@@ -203,13 +205,13 @@ def compile_loop(
         mesh,
         in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _REPLICATED, _REPLICATED, _STACKED, _REPLICATED),
         out_specs=(_REPLICATED, _SPLIT, output_specs),
-        donated=(0, 2),
+        donated_indices=(0, 2),
     )
 
 
 def _make_initial_state(
     specs: Sequence[jax.ShapeDtypeStruct],
-    max_steps: int,
+    capacity: int,
     num_fetched: int,
     goes_on: jax.Array | None,
     written: ArrayTuple,
@@ -219,7 +221,7 @@ def _make_initial_state(
 
     Args:
         specs: shapes and dtypes of the values that a step returns after the loss.
-        max_steps: largest number of steps.
+        capacity: maximum number of steps.
         num_fetched: number of values to fetch from the last step, the first ones in `specs`.
         goes_on: whether to run any step (scalar bool); None for a program of a single step.
         written: arrays of the layout's variables `written`.
@@ -230,10 +232,10 @@ def _make_initial_state(
         goes_on=goes_on,
         written=written,
         per_replica=tuple(array[0] for array in per_replica),
-        losses=jnp.zeros([max_steps], jnp.float32),
-        global_steps=jnp.full([max_steps], -1, jnp.int64),  # -1 marks steps that are not done.
+        losses=jnp.zeros([capacity], jnp.float32),
+        global_steps=jnp.full([capacity], -1, jnp.int64),  # -1 marks steps that are not done.
         fetched=tuple(jnp.zeros(spec.shape, spec.dtype) for spec in specs[:num_fetched]),
-        step_values=tuple(jnp.zeros((max_steps, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
+        step_values=tuple(jnp.zeros((capacity, *spec.shape), spec.dtype) for spec in specs[num_fetched:]),
     )
 
 
@@ -285,6 +287,7 @@ def compile_call(
         stacks: ArrayTuple,
         shared_inputs: ArrayTuple,
     ) -> tuple[ArrayTuple, ArrayTuple, ArrayTuple]:
+        """Run the program on one replica; the arguments and results are its parts of those that `compile_call` describes."""
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))
@@ -304,7 +307,7 @@ def compile_call(
         mesh,
         in_specs=(_REPLICATED, _REPLICATED, _SPLIT, _STACKED, _REPLICATED),
         out_specs=(_REPLICATED, _SPLIT, _SPLIT),
-        donated=(0, 2),
+        donated_indices=(0, 2),
     )
 
 
@@ -313,7 +316,7 @@ def _compile_on_mesh(
     mesh: Mesh,
     in_specs: tuple[PartitionSpec, ...],
     out_specs: tuple[PartitionSpec | LoopOutput, ...],
-    donated: tuple[int, ...],
+    donated_indices: tuple[int, ...],
 ) -> Callable[..., _T]:
     """Return a function compiled for all devices of the mesh.
 
@@ -322,11 +325,11 @@ def _compile_on_mesh(
         mesh: the devices.
         in_specs: for each argument, its partition over the replicas.
         out_specs: for each result, its partition over the replicas.
-        donated: indices of the arguments whose memory the results may take.
+        donated_indices: indices of the arguments whose memory the results may take.
     """
     # check_vma is off: jax's check of replicated values does not see into exported modules.
     mapped = jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-    compiled: Callable[..., _T] = jax.jit(mapped, donate_argnums=donated)
+    compiled: Callable[..., _T] = jax.jit(mapped, donate_argnums=donated_indices)
     return compiled
 
 

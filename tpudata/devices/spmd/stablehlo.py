@@ -3,7 +3,7 @@
 jax publishes no way to call a module that another compiler has written. `jax.export` serializes modules in StableHLO's portable
 format, so TensorFlow's module replaces the module of an exported stand-in function with the same arguments and results.
 
-This file alone uses private parts of jax: the MLIR bindings of jaxlib (`jaxlib.mlir`), and the context with jax's dialects.
+Only this file uses private parts of jax: the MLIR bindings of jaxlib (`jaxlib.mlir`), and the context with jax's dialects.
 
 TensorFlow's module differs from what jax calls in three ways, which `export_module` changes:
 
@@ -55,7 +55,7 @@ def export_module(serialized: bytes) -> ExportedModule:
     Raises:
         UsageError: this version of jax is not supported.
     """
-    check_version()
+    check_jax_version()
     with mlir.make_ir_context():
         module = ir.Module.parse(serialized)
         operations: list[Any] = list(module.body.operations)
@@ -76,7 +76,7 @@ def export_module(serialized: bytes) -> ExportedModule:
     return ExportedModule(exported, arguments, results, updates)
 
 
-def check_version() -> None:
+def check_jax_version() -> None:
     """Check that the version of jax is supported.
 
     Raises:
@@ -119,6 +119,7 @@ def _adapt_to_shard_map(module: ir.Module) -> None:
     collectives: list[ir.Operation] = []
 
     def visit(operation: ir.Operation) -> ir.WalkResult:
+        """Collect an operation that has to change; the walk itself must not change the module."""
         if operation.name == "mhlo.copy":
             copies.append(operation)
         elif operation.name in _COLLECTIVES:
@@ -129,9 +130,9 @@ def _adapt_to_shard_map(module: ir.Module) -> None:
     for copy in copies:
         copy.results[0].replace_all_uses_with(copy.operands[0])
         copy.erase()
-    for number, collective in enumerate(collectives, 1):
+    for channel_number, collective in enumerate(collectives, 1):
         # Type 1 is a channel between devices.
-        channel = f"#stablehlo.channel_handle<handle = {number}, type = 1>"
+        channel = f"#stablehlo.channel_handle<handle = {channel_number}, type = 1>"
         collective.attributes["channel_handle"] = ir.Attribute.parse(channel)
         collective.attributes["use_global_device_ids"] = ir.UnitAttr.get()
     for name in [name for name in module.operation.attributes if name.startswith("mhlo.")]:

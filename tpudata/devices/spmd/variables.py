@@ -95,10 +95,12 @@ class DeviceVariables:
             self._newer_on_devices.discard(name)
 
     def _transfer(self, variable: tf.Variable) -> jax.Array:
+        """Return the array of a variable's value on the host."""
         with jax.enable_x64(True):
             return replicate(self.mesh, variable.numpy())
 
     def _fetch(self, names: Sequence[str]) -> list[Array]:
+        """Return the values of variables for the host, from the arrays on the devices."""
         values: list[Array] = jax.device_get([get_first_copy(self._arrays[name]) for name in names])
         return values
 

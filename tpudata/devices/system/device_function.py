@@ -28,12 +28,12 @@ class DeviceFunction:
         function: a Python function or a `tf.function`.
         structure: structure of its arguments, a jax `PyTreeDef`.
         specs: specs of the tensors of one replica.
-        are_split: for each tensor, whether its rows are split over the replicas.
-        state: values of variables on the devices.
+        split_flags: for each tensor, whether its rows are split over the replicas.
+        device_variables: the values of variables on the devices.
 
     Raises:
-        ModelFnValueError: XLA cannot compile an operation.
-        UsageError: the function uses a resource other than variables.
+        ModelFnValueError: the function cannot be traced or compiled for the devices, see `TracedFunction` and `lower`.
+        UsageError: the function uses a resource other than variables, or this version of jax is not supported.
     """
 
     def __init__(
@@ -41,20 +41,20 @@ class DeviceFunction:
         function: Callable[..., Tensors],
         structure: jax.tree_util.PyTreeDef,
         specs: Sequence[tf.TensorSpec],
-        are_split: Sequence[bool],
-        state: DeviceVariables,
+        split_flags: Sequence[bool],
+        device_variables: DeviceVariables,
     ) -> None:
-        self._are_split = tuple(are_split)
+        self._split_flags = tuple(split_flags)
         # A compiled call takes the split tensors before the tensors that all replicas get.
-        self._argument_order = sorted(range(len(specs)), key=lambda index: not are_split[index])
+        self._argument_order = sorted(range(len(specs)), key=lambda index: not split_flags[index])
         with tracing_function(find_function_name(function)):
-            traced = TracedFunction(function, structure, specs, state.mesh.size)
+            traced = TracedFunction(function, structure, specs, device_variables.mesh.size)
             program = self._lower(traced, specs)
         # Whether replicas assign equal values is unknown, so each written variable takes the first replica's.
         self._layout = Layout.make(program, per_replica=(), diverging=program.updates)
-        self._call = compile_call(program, self._layout, state.mesh)
+        self._call = compile_call(program, self._layout, device_variables.mesh)
         self._result_structure = traced.result_structure
-        self._state = state
+        self._device_variables = device_variables
         self.variables = {name: traced.variables[name] for name in program.variables}
         self.writes = self._layout.written
 
@@ -67,8 +67,8 @@ class DeviceFunction:
             return traced(replica, call_index, *(tensors_by_index[index] for index in range(len(specs))))
 
         replica_spec, call_spec = INDEX_SPECS
-        inputs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
-        return lower(run, inputs, traced.variables)
+        input_specs = [replica_spec, *(specs[index] for index in self._argument_order), call_spec]
+        return lower(run, input_specs, traced.variables)
 
     def __call__(self, call_index: int, tensors: Sequence[Array]) -> Arrays:
         """Run the function on all devices of the mesh.
@@ -81,24 +81,24 @@ class DeviceFunction:
         Returns:
             The results, in the structure that the function returns, as NumPy arrays [replicas of this process, ...].
         """
-        state, layout = self._state, self._layout
+        device_variables, layout = self._device_variables, self._layout
         # Copies: the caller may write to its arrays while they are transferred or in use.
-        split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._are_split[index])
-        whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._are_split[index])
+        split_arrays = tuple(self._stack(tensors[index]) for index in self._argument_order if self._split_flags[index])
+        whole_arrays = tuple(np.array(tensors[index]) for index in self._argument_order if not self._split_flags[index])
         written_arrays, _, results = self._call(
-            state.get_arrays(layout.written),
-            state.get_arrays(layout.read),
+            device_variables.get_arrays(layout.written),
+            device_variables.get_arrays(layout.read),
             (),  # No variable has a separate value on each replica.
             split_arrays,
             (*whole_arrays, np.int64(call_index)),
         )
-        state.replace(layout.written, written_arrays)
-        wait_on_cpus(state.mesh, results, written_arrays)
+        device_variables.replace(layout.written, written_arrays)
+        wait_on_cpus(device_variables.mesh, results, written_arrays)
         return jax.tree.unflatten(self._result_structure, [np.stack(list_local_parts(result)) for result in results])
 
     def _stack(self, rows: Array) -> jax.Array:
         """Return a global array [1, replicas, rows of a replica, ...] from the rows of this process's replicas."""
-        mesh = self._state.mesh
+        mesh = self._device_variables.mesh
         process_devices = list_local_devices(mesh)
         # The replicas of a process are consecutive.
         first_replica = list(mesh.devices.flat).index(process_devices[0])

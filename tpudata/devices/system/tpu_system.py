@@ -58,17 +58,17 @@ def tpu_system(
         UsageError: `num_replicas` devices cannot be made, or the arguments or TF_CONFIG do not describe processes that can run
             together.
         ClusterError: not all processes joined in time, or one ended.
-        MissingExtraError: `num_replicas` is passed, and jax is not installed.
+        MissingExtraError: jax is not installed, and `num_replicas` is passed or several processes run.
     """
     require_positive_int(_NAME, "num_replicas", num_replicas, or_none=True)
-    task = ClusterTask.find(_NAME, coordinator_address, num_processes, process_id)
+    task = ClusterTask.resolve(_NAME, coordinator_address, num_processes, process_id)
     if num_replicas is None:
         require_own_tpu({f"{_NAME}(name=...)": name}, name)
         topology = connect_tpu(find_tpu_group(task))
     elif task.num_workers > 1:
         topology = join_cluster(task, num_replicas)
     else:
-        # Not `make_local_topology`: here even a single replica runs on a device of jax.
+        # A single replica also runs on a device of jax; `make_local_topology` would leave it to plain TensorFlow.
         topology = Topology(num_replicas, find_local_devices(num_replicas))
     system = TPUSystem(topology.devices, topology.peers)
     try:
@@ -95,9 +95,10 @@ class TPUSystem:
         self.devices = tuple(devices)
         self.host = peers.index
         self.num_hosts = peers.count
-        # Variables that functions use, by name; and for each group of devices that has run functions, the values there.
+        # Variables that functions use, by name.
         self._variables: dict[str, tf.Variable] = {}
-        self._states: dict[tuple[jax.Device, ...], DeviceVariables] = {}
+        # The values of these variables on each group of devices that has run functions.
+        self._variables_by_devices: dict[tuple[jax.Device, ...], DeviceVariables] = {}
         # Compiled functions by the arguments of `_compile_function`.
         self._functions: dict[object, DeviceFunction] = {}
         self._num_calls = 0  # Makes random operations draw differently in each call.
@@ -141,20 +142,21 @@ class TPUSystem:
             What the function returns, as numpy arrays. From all devices, arrays have shape [local devices, ...].
 
         Raises:
-            ModelFnValueError: XLA cannot compile an operation.
-            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, the
-                function uses a table or an iterator, or with `device` and several processes, it assigns to a variable.
+            ModelFnValueError: the function makes a variable at each call, or XLA cannot compile an operation, a shape or a result.
+            UsageError: an argument cannot be split or is of strings, `split` or `device` does not fit, the system is closed, this
+                version of jax is not supported, the function uses a table or an iterator, or with `device` and several processes,
+                it assigns to a variable.
         """
         import jax
 
         if not self._is_open:
             raise UsageError(f"{_NAME}: run() was called after the block ended. Call it inside of `with`.")
         devices = self.devices if device is None else (self._find_local_device(device),)
-        tensors, are_split = self._flatten_arguments(jax, args, split if device is None else False)
+        arrays, split_flags = self._flatten_arguments(jax, args, split if device is None else False)
         specs = tuple(
-            self._make_replica_spec(tensor, is_split) for tensor, is_split in zip(tensors, are_split, strict=True)
+            self._make_replica_spec(array, is_split) for array, is_split in zip(arrays, split_flags, strict=True)
         )
-        key = (function, jax.tree.structure(args), specs, are_split, devices)
+        key = (function, jax.tree.structure(args), specs, split_flags, devices)
         # Otherwise jax would make 64-bit arguments and variables 32-bit ones.
         with jax.enable_x64(True):
             compiled = self._functions.get(key) or self._compile_function(*key)
@@ -164,12 +166,14 @@ class TPUSystem:
                     "between processes (expected a function that only reads variables). Run it on all devices."
                 )
             # Values that other groups of devices have computed reach this group through the host.
-            other_states = [state for state_devices, state in self._states.items() if state_devices != devices]
-            for state in other_states:
-                state.copy_to_host(compiled.variables)
-            results = compiled(self._num_calls, tensors)
-            for state in other_states:
-                state.mark_changed_on_host(compiled.writes)
+            other_groups = [
+                group for key_devices, group in self._variables_by_devices.items() if key_devices != devices
+            ]
+            for device_variables in other_groups:
+                device_variables.copy_to_host(compiled.variables)
+            results = compiled(self._num_calls, arrays)
+            for device_variables in other_groups:
+                device_variables.mark_changed_on_host(compiled.writes)
         self._num_calls += 1
         return results if device is None else jax.tree.map(lambda array: array[0], results)
 
@@ -179,16 +183,16 @@ class TPUSystem:
         Until the next `run`, which transfers the values to the devices again, the variables can be read, saved and assigned to.
         """
         # At most one group of devices has a newer value of a variable: `run` copies it to the host before another group writes.
-        for state in self._states.values():
-            state.copy_to_host(self._variables)
-        for state in self._states.values():
-            state.mark_changed_on_host(self._variables)
+        for device_variables in self._variables_by_devices.values():
+            device_variables.copy_to_host(self._variables)
+        for device_variables in self._variables_by_devices.values():
+            device_variables.mark_changed_on_host(self._variables)
 
     def close(self) -> None:
         """Copy the values into the variables, and free the devices' memory; the end of the block calls this."""
         self.sync()
         self._functions.clear()
-        self._states.clear()
+        self._variables_by_devices.clear()
         self._is_open = False
 
     def _compile_function(
@@ -196,7 +200,7 @@ class TPUSystem:
         function: Callable[..., Tensors],
         structure: "jax.tree_util.PyTreeDef",
         specs: tuple[tf.TensorSpec, ...],
-        are_split: tuple[bool, ...],
+        split_flags: tuple[bool, ...],
         devices: tuple["jax.Device", ...],
     ) -> "DeviceFunction":
         """Compile a function for a group of devices, and keep it for further calls.
@@ -205,22 +209,22 @@ class TPUSystem:
             function: the user's function.
             structure: nesting of the function's arguments.
             specs: spec of each array among the arguments, on one device.
-            are_split: for each array, whether its rows are split over the devices.
+            split_flags: for each array, whether its rows are split over the devices.
             devices: the devices, each of which runs a replica.
         """
         from tpudata.devices.spmd.mesh import make_mesh
         from tpudata.devices.spmd.variables import DeviceVariables
         from tpudata.devices.system.device_function import DeviceFunction
 
-        if devices not in self._states:
-            self._states[devices] = DeviceVariables(make_mesh(devices), self._variables)
-        compiled = DeviceFunction(function, structure, specs, are_split, self._states[devices])
+        if devices not in self._variables_by_devices:
+            self._variables_by_devices[devices] = DeviceVariables(make_mesh(devices), self._variables)
+        compiled = DeviceFunction(function, structure, specs, split_flags, self._variables_by_devices[devices])
         self._variables.update(compiled.variables)
-        self._functions[function, structure, specs, are_split, devices] = compiled
+        self._functions[function, structure, specs, split_flags, devices] = compiled
         return compiled
 
     def _find_local_device(self, index: int) -> "jax.Device":
-        """Return the device of this process with an index; raise UsageError if it does not exist."""
+        """Return the local device with an index; raise UsageError if it does not exist."""
         if not 0 <= index < len(self.local_devices):
             raise UsageError(
                 f"{_NAME}: run(device={index}): no such device (got {index}, expected 0 to {len(self.local_devices) - 1}). "
@@ -239,26 +243,26 @@ class TPUSystem:
             split: whether the rows of each argument are split over the devices: one bool for all arguments, or one for each.
 
         Raises:
-            UsageError: `split` has another length than `args`, or an array has strings or cannot be split.
+            UsageError: `split` does not have one bool for each argument, or an array has strings or cannot be split.
         """
         argument_splits = [split] * len(args) if isinstance(split, bool) else list(split)
         if len(argument_splits) != len(args):
             raise UsageError(
                 f"{_NAME}: run(split={split}): one for each argument (got {len(argument_splits)}, expected {len(args)})."
             )
-        tensors, are_split = [], []
-        for index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
+        arrays, split_flags = [], []
+        for argument_index, (argument, is_split) in enumerate(zip(args, argument_splits, strict=True)):
             for leaf in jax.tree.leaves(argument):
                 # A Python number gets TensorFlow's dtype, such as int32.
                 array = leaf if isinstance(leaf, np.ndarray) else np.asarray(tf.convert_to_tensor(leaf))
-                self._check_argument(index, array, is_split)
-                tensors.append(array)
-                are_split.append(bool(is_split))
-        return tensors, tuple(are_split)
+                self._check_argument(argument_index, array, is_split)
+                arrays.append(array)
+                split_flags.append(bool(is_split))
+        return arrays, tuple(split_flags)
 
-    def _check_argument(self, index: int, array: Array, is_split: bool) -> None:
-        """Raise UsageError if an array of the argument `index` has strings, or rows that cannot be split equally."""
-        argument = f"{_NAME}: argument {index} of the function"
+    def _check_argument(self, argument_index: int, array: Array, is_split: bool) -> None:
+        """Raise UsageError if an array of the argument `argument_index` has strings, or rows that cannot be split equally."""
+        argument = f"{_NAME}: argument {argument_index} of the function"
         if array.dtype.kind in "OSU":
             raise UsageError(f"{argument} has strings (expected numbers). Convert them to numbers on the host.")
         num_devices = len(self.local_devices)
@@ -269,9 +273,9 @@ class TPUSystem:
                 f"{count_text(num_devices, 'row')}). Pass split=False to give each device all of it."
             )
 
-    def _make_replica_spec(self, tensor: Array, is_split: bool) -> tf.TensorSpec:
+    def _make_replica_spec(self, array: Array, is_split: bool) -> tf.TensorSpec:
         """Return the spec of an argument on one device: a part of the rows if they are split, else all rows."""
-        shape = tensor.shape
+        shape = array.shape
         if is_split:
             shape = (shape[0] // len(self.local_devices), *shape[1:])
-        return tf.TensorSpec(shape, tf.as_dtype(tensor.dtype))
+        return tf.TensorSpec(shape, tf.as_dtype(array.dtype))

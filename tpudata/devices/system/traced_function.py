@@ -55,6 +55,7 @@ class TracedFunction:
         result_structures: list[jax.tree_util.PyTreeDef] = []
 
         def trace(replica: tf.Tensor, call_index: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+            """Call the user's function as the code of one replica, and return the flat results."""
             del call_index  # `rewrite_random_operations` makes draws depend on it.
             with replica_context(num_replicas, replica, reduces_assignments=False):
                 leaves, result_structure = jax.tree.flatten(tf_function(*jax.tree.unflatten(structure, tensors)))
@@ -80,13 +81,15 @@ class TracedFunction:
         # The tensors from outside that the function uses, by the names of their placeholders in the graph.
         captures = {internal.name: external for external, internal in graph.captures}
         self._argument_names = [tensor.name for tensor in graph.inputs if tensor.name not in captures]
-        variables_by_id = {id(variable.handle): variable for variable in graph.variables}
+        variables_by_handle_id = {id(variable.handle): variable for variable in graph.variables}
         # Variables may share a name.
-        self.variables = {f"{variable.name}/{handle_id}": variable for handle_id, variable in variables_by_id.items()}
+        self.variables = {
+            f"{variable.name}/{handle_id}": variable for handle_id, variable in variables_by_handle_id.items()
+        }
         self._captured_variables = {
-            name: variables_by_id[id(external)]
+            name: variables_by_handle_id[id(external)]
             for name, external in captures.items()
-            if id(external) in variables_by_id
+            if id(external) in variables_by_handle_id
         }
         other_captures = {name: external for name, external in captures.items() if name not in self._captured_variables}
         self._constants = {
@@ -131,6 +134,7 @@ class TracedFunction:
             for name, variable in self._captured_variables.items()
             if is_keras_seed(variable.name, variable.dtype)
         ]
+        # The index of the call stands for the step.
         return rewrite_random_operations(lower_collectives(graph_def, num_replicas), call_index, replica, keras_seeds)
 
 

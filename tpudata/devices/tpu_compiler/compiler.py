@@ -17,7 +17,7 @@ from tpudata.console.tables import count_text
 from tpudata.devices.tpu_compiler.topologies import TPUSlice
 from tpudata.error_text.libraries import NO_DEVICE_MEMORY
 from tpudata.errors import TpudataError, UsageError
-from tpudata.installation import install_command
+from tpudata.installation import format_install_command
 
 if TYPE_CHECKING:
     from tpudata.devices.tpu_compiler.device_loop import DeviceLoop  # It imports jax.
@@ -110,11 +110,11 @@ def explain_missing_compiler() -> str | None:
     """Return the reason why nothing can be compiled for a TPU on this machine, with the fix; None if programs can be compiled."""
     missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{' and '.join(missing)} not installed. Run: {install_command('tpu')}"
-    from tpudata.devices.spmd.stablehlo import check_version
+        return f"{' and '.join(missing)} not installed. Run: {format_install_command('tpu')}"
+    from tpudata.devices.spmd.stablehlo import check_jax_version
 
     try:
-        check_version()
+        check_jax_version()
     except UsageError as error:
         return str(error)
     return None
@@ -132,7 +132,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
     Raises:
         CompilerError: the compiler rejected the loop, crashed, took too long or did not start, or the loop needs too much HBM.
     """
-    limit = _TIME_LIMIT_SECONDS[effort] if time_limit is None else time_limit
+    timeout_seconds = _TIME_LIMIT_SECONDS[effort] if time_limit is None else time_limit
     with tempfile.TemporaryDirectory(prefix="tpudata-") as folder_name:
         folder = Path(folder_name)
         (folder / "program").write_bytes(loop.exported.serialize())
@@ -148,7 +148,7 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
         # XLA_FLAGS of this process may be for other compilers, and libtpu aborts on flags that it does not know.
         environment = {key: setting for key, setting in os.environ.items() if key != "XLA_FLAGS"}
         exit_code, output = _run_compiler(
-            folder, {**environment, **_CHILD_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, limit
+            folder, {**environment, **_CHILD_ENVIRONMENT, "TPU_ACCELERATOR_TYPE": tpu.name}, timeout_seconds
         )
         answer_file = folder / "answer.json"
         if not answer_file.exists():
@@ -164,13 +164,13 @@ def compile_for(tpu: TPUSlice, loop: "DeviceLoop", effort: str, time_limit: floa
     return compiled
 
 
-def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tuple[int, str]:
+def _run_compiler(folder: Path, environment: dict[str, str], timeout_seconds: float) -> tuple[int, str]:
     """Run topology_compiler.py on a folder; return its exit code and the last 2000 characters of its stderr.
 
     Args:
         folder: folder with the request, into which the program writes its answer.
         environment: environment variables of the program.
-        limit: seconds after which to end the program.
+        timeout_seconds: seconds after which to end the program.
 
     Raises:
         CompilerError: the program took too long.
@@ -187,9 +187,11 @@ def _run_compiler(folder: Path, environment: dict[str, str], limit: float) -> tu
         )
     with process:
         try:
-            exit_code = process.wait(limit)
+            exit_code = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
-            raise CompilerError(Fault.TIME, f"no program within {count_text(round(limit), 'second')}") from None
+            raise CompilerError(
+                Fault.TIME, f"no program within {count_text(round(timeout_seconds), 'second')}"
+            ) from None
         finally:
             process.kill()  # Without effect on a process that has ended.
     return exit_code, stderr_file.read_text(errors="replace")[-2000:]

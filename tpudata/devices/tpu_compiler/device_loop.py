@@ -26,7 +26,7 @@ class DeviceLoop:
         axis: name of the mesh's axis.
         partitions: for each argument the elements of its PartitionSpec.
         donated: indices of the arguments whose memory the results take: the variables that change.
-        steps: largest number of steps that one run of the program does.
+        steps: maximum number of steps that one run of the program does.
         batch_bytes: bytes of a step's batch on one device.
     """
 
@@ -61,7 +61,8 @@ def export_loop(
         layout: layout of its variables.
         num_replicas: number of replicas.
         num_batch_tensors: number of tensors of the batch, which come first after the index.
-        max_steps: largest number of steps in a loop, fewer if their batches exceed STACK_BYTES; None for one call.
+        max_steps: maximum number of steps in a loop, fewer if their batches exceed STACK_BYTES; None to export one call
+            instead of a loop.
         checked_names: names of the variables whose values a loop must keep finite.
     """
     # shard_map accepts a mesh without devices.

@@ -47,11 +47,11 @@ class StepCost:
 
     @property
     def records_per_second(self) -> float:
-        """Records that all hosts must deliver together so that no step waits; infinite for a step without work."""
+        """Records a second that all hosts together must deliver so that no step waits; infinite for a step without work."""
         return self.batch_size / self.least_seconds if self.least_seconds else math.inf
 
     @property
-    def next_batches(self) -> int:
+    def next_batch_bytes(self) -> int:
         """Bytes of the next loop's batches, which are sent to a device while a loop runs."""
         return self.loop_steps * self.batch_bytes
 
@@ -70,7 +70,7 @@ class StepCost:
                 "outputs": compiled.outputs,
                 "code": compiled.code,
                 "total": compiled.hbm,
-                "next_batches": self.next_batches,
+                "next_batches": self.next_batch_bytes,
                 "device": self.tpu.chip.device_hbm,
             },
             "flops": compiled.flops,

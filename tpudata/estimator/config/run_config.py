@@ -140,7 +140,7 @@ class RunConfig:
         is_seed = isinstance(seed, Integral | None) and not isinstance(seed, bool)
         require("RunConfig", "tf_random_seed", seed, is_seed, "an int or None", ArgumentTypeError)
         hours = self.keep_checkpoint_every_n_hours
-        require_seconds("RunConfig", "keep_checkpoint_every_n_hours", hours, above_zero=True)
+        require_seconds("RunConfig", "keep_checkpoint_every_n_hours", hours, rejects_zero=True)
         require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
         for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
             require_flag("RunConfig", name, getattr(self, name))
@@ -157,7 +157,7 @@ class RunConfig:
         """
         process_arguments = (self.coordinator_address, self.num_processes, self.process_id)
         if self.tf_config is None:
-            return ClusterTask.find("RunConfig", *process_arguments)
+            return ClusterTask.resolve("RunConfig", *process_arguments)
         if process_arguments != (None, None, None):
             raise ValueError(
                 "RunConfig(tf_config=..., coordinator_address=..., num_processes=..., process_id=...): both describe the "
@@ -217,7 +217,7 @@ class RunConfig:
                     f"RunConfig(save_checkpoints_steps={self.save_checkpoints_steps}, save_checkpoints_secs={seconds}):"
                     " pass one of them."
                 )
-            require_seconds("RunConfig", "save_checkpoints_secs", seconds, above_zero=True, or_none=True)
+            require_seconds("RunConfig", "save_checkpoints_secs", seconds, rejects_zero=True, or_none=True)
 
     def replace(self, **changes: Any) -> "RunConfig":
         """Return a copy with `changes`; a new checkpoint interval replaces the other one, and a new master the evaluation_master.

@@ -44,17 +44,17 @@ _ID, _ID_OR_NULL = Plain((int,), high=2**31 - 1), Plain((int, NULL), high=2**31 
 _TOKENIZER = Keys(
     {},
     {"name": TEXT, "vocab_size": _ID, "eos_id": _ID_OR_NULL, "pad_id": _ID, "file": TEXT, "sha256": TEXT},
-    is_open=True,
+    allows_unknown_keys=True,
 )
 # Options that readers use; only the job that wrote the dataset used the other options.
-_READ_OPTIONS = Keys({}, {"label_offset": WHOLE}, is_open=True)
+_READ_OPTIONS = Keys({}, {"label_offset": WHOLE}, allows_unknown_keys=True)
 _MANIFEST = Keys(
     {
         "format_version": WHOLE,
         "created_by": TEXT,
         "layout": TEXT,
         "compression": Plain((str, NULL)),
-        "splits": Entries(_SPLIT, is_quoted=False),
+        "splits": Entries(_SPLIT, quotes_keys=False),
         "features": Items(_FEATURE),
         "labels": _WHOLE_OR_NULL,
         "rejected": Entries(WHOLE),
@@ -73,7 +73,7 @@ _MANIFEST = Keys(
         "dali_index": FLAG,
         "tfds": _NAME_AND_VERSION,
     },
-    is_open=True,
+    allows_unknown_keys=True,
 )
 
 

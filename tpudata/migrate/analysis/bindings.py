@@ -57,7 +57,7 @@ class Binding:
 def find_module_path(name: str) -> ApiPath | None:
     """Return the path of a module or an imported name below `tensorflow`, such as ("estimator", "tpu").
 
-    It is None if the module is of another package.
+    It is None if the module is not part of TensorFlow.
 
     Args:
         name: dotted name of the module, or of the module and the name in it.
@@ -124,13 +124,13 @@ def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, B
 
 
 def find_tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> ApiPath | None:
-    """Return the path below TensorFlow that an expression means, without `compat.v1`; None for another expression."""
+    """Return the path below TensorFlow that an expression means, without `compat.v1`; None if it means no part."""
     raw_path = find_raw_path(node, bindings)
     return raw_path[2:] if raw_path is not None and raw_path[:2] == ("compat", "v1") else raw_path
 
 
 def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> ApiPath | None:
-    """Return the path below TensorFlow that an expression means, which keeps a leading `compat.v1`; None for another expression."""
+    """Return the path below TensorFlow that an expression means, with a leading `compat.v1`, if any; None if it means no part."""
     chain = split_dotted_name(node)
     if chain is None or chain[0] not in bindings:
         return None
@@ -140,23 +140,23 @@ def find_raw_path(node: ast.AST, bindings: Mapping[str, Binding]) -> ApiPath | N
 def find_paths(tree: ast.AST, bindings: Mapping[str, Binding]) -> Iterator[tuple[ast.Attribute | ast.Name, ApiPath]]:
     """Yield the node and the path of each name of TensorFlow that is read; for `tf.a.b`, only the whole name, not `tf.a`.
 
-    The path of `tf` alone is empty. Paths keep a leading `compat.v1`, as `find_raw_path` does.
+    The path of `tf` itself is empty. Paths keep a leading `compat.v1`, as `find_raw_path` does.
     """
     # Nodes inside of a longer name. `ast.walk` visits the longer name first.
     inner_ids: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Name) and id(node) not in inner_ids and isinstance(node.ctx, ast.Load):
-            part: ast.AST = node
-            while isinstance(part, ast.Attribute):
-                part = part.value
-                inner_ids.add(id(part))
+            inner_node: ast.AST = node
+            while isinstance(inner_node, ast.Attribute):
+                inner_node = inner_node.value
+                inner_ids.add(id(inner_node))
             path = find_raw_path(node, bindings)
             if path is not None:
                 yield node, path
 
 
 def split_dotted_name(node: ast.AST) -> tuple[str, ...] | None:
-    """Return the parts of a dotted name; None for another expression."""
+    """Return the parts of a dotted name; None for an expression that is not one."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)

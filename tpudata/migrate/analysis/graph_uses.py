@@ -68,7 +68,7 @@ class _Position(NamedTuple):
 
 
 class GraphUses:
-    """The calls in files that need a graph. Which functions run is judged by the names that code calls.
+    """The calls that need a graph, in all files. Which functions run is judged by the names that code calls.
 
     Args:
         trees: syntax trees of the files, by their paths.
@@ -142,7 +142,7 @@ class _GraphUseReader:
 
     def _read_scopes(self, tree: ast.Module) -> None:
         """Fill the scopes with the calls of the file, except calls in lambdas or inside a `with` of a graph."""
-        # A list, not a recursion: expressions may be nested deeper than Python's stack.
+        # A list of pending nodes replaces a recursion, since expressions may be nested deeper than Python's stack.
         top = _Position(self.module, has_graph=False, parent=tree)
         pending: list[tuple[ast.AST, _Position]] = [(node, top) for node in tree.body]
         while pending:

@@ -1,4 +1,4 @@
-"""Code that a file runs with one release of TensorFlow alone, by its own test: an `if tf.__version__.startswith("1"):`, an
+"""Code that a file runs with only one release of TensorFlow, by its own test: an `if tf.__version__.startswith("1"):`, an
 `if hasattr(tf, "log"):`, or a `try:` with `except AttributeError:`. This code does not show which release the file is written
 for.
 """
@@ -33,7 +33,7 @@ def find_guarded_nodes(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[as
 
 
 class _VersionTests:
-    """Recognizer of expressions that test TensorFlow's release.
+    """Recogniser of expressions that test TensorFlow's release.
 
     Args:
         tree: syntax tree of the file.
@@ -69,7 +69,7 @@ def _catches_missing_name(handlers: Collection[ast.ExceptHandler]) -> bool:
 
 
 def _list_caught_errors(node: ast.expr | None) -> Iterator[str]:
-    """Yield the names of the classes that an `except` catches, except dotted names.
+    """Yield the names of the classes that an `except` catches, without dotted names.
 
     Args:
         node: the expression after `except`; None for a bare `except:`.

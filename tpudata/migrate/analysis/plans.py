@@ -69,7 +69,7 @@ class _Planner:
         self._trees = trees
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
         self._uses = GraphUses(trees, self._bindings)
-        # Files that are run, or whose import alone reaches a call that needs a graph.
+        # Files that are run, or whose import is enough to reach a call that needs a graph.
         self._entry_files = find_entry_files(trees) | {path for path in trees if self._uses.reaches_any(path)}
         paths_by_module = {PurePath(path).stem: path for path in trees}
         self._imported_files = {
@@ -147,13 +147,15 @@ class _Planner:
         if self._versions[path] is not Version.V1 or any(program & self._estimator_files for program in programs):
             return False
         # A program that chooses the behaviour itself keeps its choice. The call goes after a plain import of TensorFlow.
-        if any(program & self._behaviour_files for program in programs) or not _imports_as_v1(self._bindings[path]):
+        if any(program & self._behaviour_files for program in programs) or not _imports_plain_tensorflow(
+            self._bindings[path]
+        ):
             return False
         # An entry file that does not import TensorFlow leaves the call to the file that does.
         starting_files = {
-            entry
-            for entry in self._entry_files
-            if path in self._reachable_files[entry] and (entry == path or not self._bindings[entry])
+            entry_file
+            for entry_file in self._entry_files
+            if path in self._reachable_files[entry_file] and (entry_file == path or not self._bindings[entry_file])
         }
         return path in starting_files or bool(starting_files and self._uses.find(path))
 
@@ -201,8 +203,9 @@ class _Planner:
         ]
 
 
-def _imports_as_v1(bindings: Mapping[str, Binding]) -> bool:
-    """Return whether a file imports TensorFlow, and nothing from compat.v1 or compat.v2, as most programs for TensorFlow 1 do."""
+def _imports_plain_tensorflow(bindings: Mapping[str, Binding]) -> bool:
+    """Return whether a file imports TensorFlow, and nothing from compat.v1 or compat.v2: so do most programs for TensorFlow 1."""
+    # An assignment, such as `layers = tf.contrib.layers`, only gives a part of an import another name.
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
     return bool(imports) and not any(binding.is_v1 or binding.is_v2 for binding in imports)
 
@@ -228,9 +231,9 @@ def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
 
 
 def _calls_any(tree: ast.Module, names: Collection[str]) -> bool:
-    """Return whether a file calls a function with one of these names."""
-    called_names = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(name_parts is not None and name_parts[-1] in names for name_parts in called_names)
+    """Return whether a file calls a function named in `names`, alone or as the last part of a dotted name."""
+    dotted_names = (split_dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(name_parts is not None and name_parts[-1] in names for name_parts in dotted_names)
 
 
 def _list_imports(tree: ast.Module) -> set[str]:

@@ -30,6 +30,7 @@ class Version(enum.Enum):
     MIXED = "2, with names of 1"
     # Keras or eager code, and no name that only one release has.
     MAYBE_V2 = "2, or 1.15 with Keras"
+    # Nothing in the file shows a release.
     UNDECIDED = "1 or 2"
 
 

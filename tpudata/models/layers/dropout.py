@@ -9,7 +9,7 @@ _REPLICA_STRIDE = 7919
 def make_step_seed(seed: int) -> tf.Tensor:
     """Return a seed for stateless draws, int32 [2], which differs between training steps and replicas.
 
-    It follows from `seed`, the global step and the replica alone, so a step that is run again draws the same numbers.
+    It follows only from `seed`, the global step and the replica, so a step that is run again draws the same numbers.
     """
     step = tf.compat.v1.train.get_or_create_global_step()
     # None in a cross-replica context, where code runs once for all replicas.

@@ -41,6 +41,7 @@ def lstm_recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor) -> tuple[tf.
     def run(
         inputs: tf.Tensor, kernel: tf.Tensor
     ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
+        """Return the outputs and the states, and the function that computes the gradients of `inputs` and `kernel`."""
         outputs, cells, gates = _run_forward(inputs, kernel)
 
         # TensorFlow also passes the gradients of the cells, which count as constants.
@@ -107,6 +108,7 @@ def _run_backward(output_gradients: tf.Tensor, cells: tf.Tensor, gates: tf.Tenso
     def step(
         steps_done: tf.Tensor, later_d_output: tf.Tensor, later_d_cell: tf.Tensor, gradients: tf.TensorArray
     ) -> tuple[tf.Tensor | tf.TensorArray, ...]:
+        """Write the gradients of one step's gates, and return the loop's variables for the step before it."""
         # The steps are run from the last to the first; d_x is the gradient of the loss with respect to x.
         t = steps - 1 - steps_done
         i, f, g, o = tf.split(gate_array.read(t), 4, axis=1)

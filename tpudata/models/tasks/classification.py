@@ -27,8 +27,8 @@ def make_classification_spec(
 
     Args:
         features: a dict with "weights" (floats [batch], 0 for rows that do not count); with other features, all rows count.
-        labels: integers [batch]; in training also floats [batch, label_offset + classes], a share for each number from 0. None in
-            PREDICT.
+        labels: integers [batch]; in training also floats [batch, label_offset + classes], each label's share, from label 0 on.
+            None in PREDICT.
         mode: a value of ModeKeys.
         logits: float32 [batch, classes].
         params: params of the model.
@@ -49,7 +49,7 @@ def make_classification_spec(
         raise UsageError(
             f"{params.model}: labels must be integers [batch], one for each row, got {labels.dtype.name} {labels.shape}."
         )
-    # `classes` only lends its shape, [batch], to the ones that stand for missing weights.
+    # `classes` is passed only for its shape, [batch]: missing weights count as 1.
     weights = get_weights_or_ones(features, classes)
     if mode == ModeKeys.TRAIN:
         if labels.dtype.is_floating:
@@ -92,7 +92,7 @@ def _compute_soft_losses(labels: tf.Tensor, logits: tf.Tensor, model: str, offse
     """Return the loss of each row, float32 [batch], from labels that are shares.
 
     Args:
-        labels: floats [batch, offset + classes], a share for each number from 0.
+        labels: floats [batch, offset + classes], each label's share, from label 0 on.
         logits: float32 [batch, classes].
         model: name of the model, for messages.
         offset: label of the first class.

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def cast_ids(ids: tf.Tensor) -> tf.Tensor:
-    """Return integers as int32; a value beyond int32 becomes the least or greatest int32, which is outside of all classes.
+    """Return integers as int32; a value beyond int32 becomes the smallest or the largest int32, which is outside of all classes.
 
     A plain cast would wrap it, perhaps to a valid class.
 
@@ -15,5 +15,5 @@ def cast_ids(ids: tf.Tensor) -> tf.Tensor:
     """
     if ids.dtype.size < 4 or ids.dtype == tf.int32:
         return tf.cast(ids, tf.int32)
-    # Not `tf.saturate_cast`, which has no kernel for unsigned integers. From 2**63 on, a uint64 becomes negative, and so no class.
+    # `tf.saturate_cast` has no kernel for unsigned integers. From 2**63 on, a uint64 becomes negative, and so no class.
     return tf.cast(tf.clip_by_value(tf.cast(ids, tf.int64), tf.int32.min, tf.int32.max), tf.int32)

@@ -15,7 +15,7 @@ def pick_images(
     mean: Sequence[float] | float,
     deviation: Sequence[float] | float,
     shape: tuple[int, int, int] | None = None,
-    are_transposed: bool = False,
+    batch_is_last: bool = False,
 ) -> tf.Tensor:
     """Return the images among the features as floats [batch, height, width, channels].
 
@@ -24,14 +24,14 @@ def pick_images(
         model: the model's name, for errors.
         mean: mean of uint8 images, scaled to 0..1, which is subtracted; one number for each channel, or for all.
         deviation: standard deviation; uint8 images are divided by it after the subtraction.
-        shape: (height, width, channels) of flat images; None if images have their shape.
-        are_transposed: whether images are [height, width, channels, batch].
+        shape: (height, width, channels) of flat images; None if images are not flat.
+        batch_is_last: whether images are [height, width, channels, batch].
 
     Returns:
         Float32 images, normalized, if they were uint8; floats keep their values and dtype.
 
     Raises:
-        UsageError: the features contain no images, or with `are_transposed`, images that are not of rank 4.
+        UsageError: the features contain no images, or with `batch_is_last`, images that are not of rank 4.
     """
     if isinstance(features, dict):
         if "image" not in features:
@@ -42,7 +42,7 @@ def pick_images(
         images = features["image"]
     else:
         images = features
-    if are_transposed:
+    if batch_is_last:
         if images.shape.rank != 4:
             raise UsageError(
                 f"{model}: images must be [height, width, channels, batch] with transpose_input, got {images.shape}."

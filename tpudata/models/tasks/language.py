@@ -51,7 +51,7 @@ def make_language_spec(
         bits_name: name of the metric for the cross entropy in bits.
 
     Raises:
-        UsageError: labels are missing or have another rank.
+        UsageError: labels are missing or have the wrong rank.
     """
     if labels is None or labels.shape.rank != 2:
         got = "none" if labels is None else f"shape {labels.shape}"
@@ -71,6 +71,7 @@ def make_language_spec(
     def make_metrics(
         losses: tf.Tensor, is_correct: tf.Tensor, weights: tf.Tensor
     ) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+        """Return the v1 metrics of an evaluation, from each token's loss, correctness and weight."""
         mean, update = _v1.metrics.mean(losses, weights=weights)
         # One update serves the three metrics that follow from the mean.
         return {
@@ -87,5 +88,5 @@ def _weigh_tokens(features: Tensors, labels: tf.Tensor) -> tf.Tensor:
     """Return the product of each token's weight, 1 by default, and its row's weight: float32 [batch, length]."""
     weights = features.get("token_weights") if isinstance(features, dict) else None
     weights = tf.ones_like(labels, tf.float32) if weights is None else tf.cast(weights, tf.float32)
-    # `labels[:, 0]` only lends its shape, [batch], to the ones that stand for missing weights.
+    # `labels[:, 0]` is passed only for its shape, [batch]: missing weights count as 1.
     return weights * get_weights_or_ones(features, labels[:, 0])[:, None]

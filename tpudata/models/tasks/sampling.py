@@ -17,13 +17,13 @@ def make_row_seeds(input_ids: tf.Tensor, lengths: tf.Tensor, prompt_seeds: tf.Te
     Args:
         input_ids: int32 [batch, length], the prompts.
         lengths: int32 [batch], number of ids of each prompt.
-        prompt_seeds: int32 [batch], tells several continuations of one prompt apart; None for 0.
+        prompt_seeds: int32 [batch], different numbers for several continuations of one prompt; None for 0.
 
     Returns:
         int32 [batch].
     """
     length = input_ids.shape[1]
-    # A polynomial hash of the ids modulo 2**32, with the powers of a prime. + 1, so that even the id 0 changes the hash.
+    # A polynomial hash of the ids modulo 2**32, with the powers of a prime. 1 is added to each id, so that 0 also changes the hash.
     powers = np.cumprod(np.full(length, 1_000_003, np.uint32), dtype=np.uint32).view(np.int32)
     is_prompt = tf.range(length) < lengths[:, None]
     seeds = tf.reduce_sum(tf.where(is_prompt, (input_ids + 1) * powers, 0), axis=1)
@@ -40,6 +40,7 @@ def draw_uniform(model_seed: int, row_seeds: tf.Tensor, count: int) -> tf.Tensor
     """
 
     def draw_row(row_seed: tf.Tensor) -> tf.Tensor:
+        """Return the draws of one row, float32 [count]."""
         seed = tf.stack([tf.constant(model_seed), row_seed])
         # CPUs and XLA draw the same words with Philox, but make different fractions of the words, so only words are drawn:
         # without limits (None), a draw is all 32 bits.

@@ -40,7 +40,7 @@ def make_segmentation_spec(
         return TPUEstimatorSpec(mode, predictions={"classes": classes})
     labels = _prepare_maps(labels, mode, logits, params.model)
     pixel_weights = tf.cast(tf.not_equal(labels, ignored_label), tf.float32)
-    # `labels[:, 0, 0]` only lends its shape, [batch], to the ones that stand for missing weights.
+    # `labels[:, 0, 0]` is passed only for its shape, [batch]: missing weights count as 1.
     pixel_weights *= get_weights_or_ones(features, labels[:, 0, 0])[:, None, None]
     # The logits have no class `ignored_label`, and any class serves for a pixel of weight 0.
     labels = tf.where(pixel_weights > 0, labels, 0)
@@ -88,7 +88,7 @@ def _prepare_maps(labels: tf.Tensor | None, mode: str, logits: tf.Tensor, model:
         model: name of the model, for messages.
 
     Raises:
-        UsageError: labels are missing, or have another dtype or size than the logits need.
+        UsageError: labels are missing or have the wrong shape or dtype.
     """
     size = logits.shape[1:3].as_list()
     if labels is None:

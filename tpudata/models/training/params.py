@@ -40,7 +40,7 @@ class ModelParams:
             UsageError: a key is unknown, a required one is missing, or a value has the wrong type or is not allowed.
         """
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        hints = typing.get_type_hints(cls)
+        annotations = typing.get_type_hints(cls)
         model_params = {key: value for key, value in params.items() if key not in _ESTIMATOR_PARAMS}
         for key in model_params:
             if key not in fields:
@@ -49,7 +49,9 @@ class ModelParams:
         for name, field in fields.items():
             if field.default is dataclasses.MISSING and name not in model_params:
                 raise UsageError(f"{cls.model} needs the parameter {name!r}, which has no default. Set it in params.")
-        return cls(**{key: _convert(f"{cls.model}: {key}", value, hints[key]) for key, value in model_params.items()})
+        return cls(
+            **{key: _convert(f"{cls.model}: {key}", value, annotations[key]) for key, value in model_params.items()}
+        )
 
     def require(self, name: str, is_valid: bool, allowed: str) -> None:
         """Raise a UsageError unless `is_valid`; the message says that the parameter `name` must be `allowed`."""
@@ -61,13 +63,13 @@ class ModelParams:
         self.require(name, getattr(self, name) in allowed, f"one of {', '.join(map(str, allowed))}")
 
 
-def _convert(name: str, value: object, hint: object) -> Any:
-    """Return the value of a param, converted to the first fitting type of `hint`, its field's annotation.
+def _convert(name: str, value: object, annotation: object) -> Any:
+    """Return the value of a param, converted to the first fitting type of `annotation`, which is its field's.
 
     Raises:
         UsageError: the value fits no type.
     """
-    field_types = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    field_types = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     for field_type in field_types:
         converted = _convert_to_type(value, field_type)
         if converted is not _NO_MATCH:
@@ -75,7 +77,7 @@ def _convert(name: str, value: object, hint: object) -> Any:
     raise UsageError(f"{name} must be {' or '.join(map(_describe_type, field_types))}, got {value!r}.")
 
 
-# Result for a value of another type than the field's; None may be the value.
+# Result for a value that does not fit the field's type; None may itself be a value.
 _NO_MATCH = object()
 
 

@@ -26,7 +26,7 @@ class TrainingParams(ModelParams):
         trust_coefficient: trust coefficient of "lars".
         weight_decay: weight decay of kernels and embeddings; biases and normalization do not decay. "adam" subtracts this share of
             the weights, times the learning rate, at each step; other optimizers add this share of the weights to the gradient.
-        gradient_clip: largest global norm of the gradients, summed over the replicas; None for no limit.
+        gradient_clip: maximum global norm of the gradients, summed over the replicas; None for no limit.
         schedule: "constant", "cosine" or "step".
         warmup_steps: number of steps in which the learning rate rises to `learning_rate`.
         decay_steps: step at which "cosine" ends, usually the last one of training.
@@ -126,9 +126,9 @@ def _make_optimizer(params: TrainingParams, rate: tf.Tensor) -> tf.compat.v1.tra
     return _v1.train.GradientDescentOptimizer(rate)
 
 
-def _clip(grads_and_vars: list[tuple[tf.Tensor, tf.Variable]], limit: float) -> list[tuple[tf.Tensor, tf.Variable]]:
-    """Scale all gradients by one factor, so that the joint norm of their sums over the replicas is at most `limit`."""
+def _clip(grads_and_vars: list[tuple[tf.Tensor, tf.Variable]], max_norm: float) -> list[tuple[tf.Tensor, tf.Variable]]:
+    """Scale all gradients by one factor, so that the joint norm of their sums over the replicas is at most `max_norm`."""
     # The norm is of the sums over replicas, so that N replicas clip as one replica does.
     norm = tf.linalg.global_norm(sum_over_replicas([gradient for gradient, _ in grads_and_vars]))
-    scale = limit / tf.maximum(norm, limit)
+    scale = max_norm / tf.maximum(norm, max_norm)
     return [(gradient * scale, variable) for gradient, variable in grads_and_vars]

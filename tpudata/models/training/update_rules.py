@@ -13,7 +13,7 @@ class AdamW(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]  # TensorFl
 
     Args:
         learning_rate: a float or a scalar tensor.
-        weight_decay: share of the weights to subtract, before the learning rate.
+        weight_decay: share of the weights to subtract at each step, times the learning rate.
         has_decay: predicate of the variables that decay.
         beta1, beta2: decay of the moving means of the gradient and of its square.
     """
@@ -37,8 +37,8 @@ class AdamW(tf.compat.v1.train.AdamOptimizer):  # type: ignore[misc]  # TensorFl
         # Computed from the weights before the step, so that the order of the two updates does not matter.
         decay = self._lr_t * self._decay * var
         with tf.control_dependencies([decay]):
-            step = super()._resource_apply_dense(grad, var)
-        with tf.control_dependencies([step]):
+            adam_update = super()._resource_apply_dense(grad, var)
+        with tf.control_dependencies([adam_update]):
             return var.assign_sub(decay).op
 
 

@@ -32,7 +32,7 @@ _SCHEMA = Keys(
     {"run": TEXT, "ends_with": _ENDS, "host": TEXT, "pid": WHOLE, "machine": TEXT, "birth": TEXT, "started": TEXT},
     {"beat": Plain((int,), high=INT64_MAX - 1), "job": Plain((dict, NULL))},
 )
-_JOB_SCHEMA = Keys({"id": TEXT, "where": TEXT}, is_open=True)
+_JOB_SCHEMA = Keys({"id": TEXT, "where": TEXT}, allows_unknown_keys=True)
 
 
 @dataclasses.dataclass(frozen=True)

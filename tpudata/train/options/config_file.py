@@ -76,7 +76,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     """Split the `name=value` of a `--param`; dashes in the name become underscores, and the value is read as YAML.
 
     Raises:
-        UsageError: the flag's value has another form; or the parameter's value is not YAML, or is one that JSON cannot represent,
+        UsageError: the flag's value has the wrong form; or the parameter's value is not YAML, or is one that JSON cannot represent,
             such as a date.
         MissingExtraError: PyYAML is not installed.
     """
@@ -84,7 +84,7 @@ def parse_param(text: str) -> tuple[str, Any]:
     name = name.strip().replace("-", "_")
     if not equals or not name.isidentifier():
         raise UsageError(f"{text!r} is not NAME=VALUE, such as hidden_units=512.")
-    return name, _check_json(parse_yaml(value, f"--param {name}"), f"--param {name}")
+    return name, _as_json(parse_yaml(value, f"--param {name}"), f"--param {name}")
 
 
 def convert_params(value: object, location: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def convert_params(value: object, location: str) -> dict[str, Any]:
             raise UsageError(f"{location}: {key!r} cannot be the name of a parameter. Use letters, digits and _.")
         if name in params:
             raise UsageError(f"{location}: {name} occurs twice, with dashes and underscores. Remove one.")
-        params[name] = _check_json(param, f"{location}.{key}")
+        params[name] = _as_json(param, f"{location}.{key}")
     return params
 
 
@@ -125,16 +125,16 @@ def _convert_pad(value: Any, location: str) -> dict[str, int]:
     return dict(value)
 
 
-def _check_json(value: object, location: str) -> Any:
-    """Return a value of YAML; raise UsageError if JSON, the format of the run's record, cannot represent it."""
+def _as_json(value: object, location: str) -> Any:
+    """Return a copy of a value of YAML; UsageError if JSON, the format of the run's record, cannot represent it."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     if isinstance(value, list):
-        return [_check_json(element, location) for element in value]
+        return [_as_json(element, location) for element in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _check_json(element, f"{location}.{key}") for key, element in value.items()}
+        return {key: _as_json(element, f"{location}.{key}") for key, element in value.items()}
     raise UsageError(
         f"{location} must be a finite number, a text, true, false, null, a list or a mapping of these, got {_format_value(value)}."
     )
@@ -149,7 +149,7 @@ def _format_value(value: object) -> str:
 
 
 def _convert_value(value: object, annotation: str, location: str) -> Any:
-    """Return the value of an option in the type of its field; raise UsageError if it has another type.
+    """Return the value of an option in the type of its field; raise UsageError if it has the wrong type.
 
     Args:
         value: the value that YAML's parser returned.
@@ -177,7 +177,7 @@ def _parse_size(value: object, location: str) -> tuple[int, int]:
     """Return (height, width) from a string such as "32x48", a list of two numbers, or one number for a square.
 
     Raises:
-        UsageError: the value has another form.
+        UsageError: the value has none of these forms.
     """
     text = "x".join(map(str, value)) if isinstance(value, list) else str(value)
     try:

@@ -54,6 +54,7 @@ def _make_loader(yaml: Any) -> Any:
         depth = 0
 
         def compose_node(self, parent: object, index: object) -> object:
+            """Return the tree of a value, unless it is nested too deeply."""
             self.depth += 1
             if self.depth > _MAX_DEPTH:
                 problem = f"values are nested too deeply (expected at most {_MAX_DEPTH} levels)"
@@ -63,6 +64,7 @@ def _make_loader(yaml: Any) -> Any:
             return node
 
         def construct_object(self, node: Any, deep: bool = False) -> object:
+            """Return the value of a tree; the error for a scalar that does not fit its tag names its line."""
             try:
                 return super().construct_object(node, deep)
             # SafeLoader's constructors raise these errors for a scalar that does not fit its tag, such as `!!timestamp x`.
@@ -72,6 +74,7 @@ def _make_loader(yaml: Any) -> Any:
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
         def construct_mapping(self, node: Any, deep: bool = False) -> object:
+            """Return a mapping, unless one of its keys occurs twice."""
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             for index, key in enumerate(keys):
                 if key in keys[:index]:

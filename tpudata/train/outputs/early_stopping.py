@@ -32,7 +32,7 @@ class EarlyStopping:
     Args:
         options: options of the run, with an `early_stop_metric`.
         num_records: number of records in the split that is evaluated.
-        step: step of the newest checkpoint; values of later steps, of earlier runs, do not count.
+        step: step of the newest checkpoint; values of later steps, which earlier runs recorded, do not count.
 
     Raises:
         TpudataError: the file is damaged.
@@ -53,7 +53,7 @@ class EarlyStopping:
     def _read_values(self) -> dict[int, float]:
         """Return the recorded values by step; {} without a file.
 
-        If the file is of another metric, split or number of records, print that it does not count, and return {}.
+        If the file is for a different metric, split or number of records, print that it does not count, and return {}.
 
         Raises:
             TpudataError: the file is damaged.
@@ -96,7 +96,7 @@ class EarlyStopping:
             "records": self._num_records,
             "evaluations": [{"step": past_step, "value": past_value} for past_step, past_value in self.values.items()],
         }
-        # Last: a run that is killed before this evaluates the step again, and keeps its checkpoint then.
+        # The file is written last: a run that is killed before that evaluates the step again, and keeps its checkpoint then.
         write_json(options.model_dir, STOPPING_NAME, record)
 
     def _find_best_step(self) -> int:

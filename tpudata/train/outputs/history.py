@@ -46,7 +46,7 @@ class Section:
     Attributes:
         first_step: number of steps that are done when the section begins.
         position: number of records in the order of training that come before the section's first batch.
-        order_batch_size: batch size of the order that the records follow; batches of another size are cut from this order.
+        order_batch_size: batch size of the order that the records follow; batches of a different size are cut from this order.
         configuration: the record of the run, see tpudata.train.outputs.record.
     """
 
@@ -226,7 +226,7 @@ def _parse_sections(content: Any) -> tuple[Section, ...]:
             entry["first_step"],
             entry["position"],
             entry["order_batch_size"],
-            _check_configuration(entry["configuration"]),
+            _parse_configuration(entry["configuration"]),
         )
         # `type`, since a bool is also an int; numbers from 2**53 on are not exact in all readers of JSON.
         numbers = (section.first_step, section.position, section.order_batch_size)
@@ -242,13 +242,13 @@ def _parse_only_section(content: Any) -> tuple[Section, ...]:
     Raises:
         ValueError, LookupError, TypeError, AttributeError: the content is malformed.
     """
-    configuration = _check_configuration(content)
+    configuration = _parse_configuration(content)
     batch_size = int(configuration["options"]["batch_size"])
     return (Section(first_step=0, position=0, order_batch_size=batch_size, configuration=configuration),)
 
 
-def _check_configuration(configuration: Any) -> Configuration:
-    """Check a configuration that was read from a file, and return it.
+def _parse_configuration(configuration: Any) -> Configuration:
+    """Return a configuration that was read from a file, checked.
 
     Raises:
         ValueError, LookupError, TypeError, AttributeError: it is malformed.

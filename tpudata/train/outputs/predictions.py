@@ -31,7 +31,7 @@ from tpudata.tensor_types import Array
 
 _FILENAME = "image/filename"
 _CLASSES = "classes"
-# Names that only these columns of CSV have; a prediction with one of these names gets another name.
+# Names that only these columns of CSV have; a prediction with one of these names is renamed.
 _FIXED_COLUMNS = ("index", "filename", "label", "label_name", "class_name")
 
 
@@ -41,7 +41,7 @@ def write_predictions(
     dataset: Dataset,
     split: str,
     label: Feature | None,
-    limit: int | None = None,
+    max_records: int | None = None,
 ) -> tuple[int, int | None]:
     """Write the predictions with their records' labels and file names; the file appears whole or not at all.
 
@@ -51,24 +51,25 @@ def write_predictions(
         dataset: dataset of the records.
         split: name of the split.
         label: feature with the true label, or None.
-        limit: largest number of records; None for the whole split.
+        max_records: maximum number of records; None for the whole split.
 
     Returns:
         The number of records written, and the number of written records whose predicted class is their true label; the second
         number is None if the labels or the predictions `classes` are missing or are not one integer for each record.
 
     Raises:
-        ValueError: there are fewer or more predictions than records, up to `limit`.
+        ValueError: there are fewer or more predictions than records, up to `max_records`.
         UsageError: a prediction has complex numbers.
         StorageError: the file could not be written.
     """
     class_names = dataset.labels()
-    records = itertools.islice(dataset.examples(split), limit)
+    records = itertools.islice(dataset.examples(split), max_records)
     num_written = num_correct = 0
     has_accuracy = label is not None and label.shape == () and "int" in label.dtype
     format_line = make_line_formatter(path)
+    predictions = itertools.islice(predictions, max_records)
     with storage_for(path).create(path) as file:
-        for index, (record, predicted) in enumerate(zip(records, itertools.islice(predictions, limit), strict=True)):
+        for index, (record, predicted) in enumerate(zip(records, predictions, strict=True)):
             line: dict[str, Any] = {"index": index}
             if filename := record.get(_FILENAME):
                 line["filename"] = _convert_to_json(filename[0], "filename")
@@ -119,7 +120,7 @@ class _CsvFormatter:
         self._columns: list[str] = []
 
     def __call__(self, line: Mapping[str, Any]) -> bytes:
-        """Return a record's row, in which each entry of `predictions` has its own column."""
+        """Return a record's row with a column for each entry of `predictions`; the first call puts the heading before it."""
         cells = {name: cell for name, cell in line.items() if name != "predictions"}
         for name, cell in line.get("predictions", {}).items():
             # A prediction may have the name of another column.
@@ -139,19 +140,19 @@ def _format_cell(cell: object) -> object:
     return json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | bool) else cell
 
 
-def _name_class(key: str, label_value: object, names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
+def _name_class(key: str, label_value: object, class_names: tuple[str, ...] | None, label: Feature) -> dict[str, str]:
     """Return {key: name of the class} if the value is a label whose class has a name, else {}.
 
     Args:
         key: key of the result.
         label_value: label, counted from the dataset's label offset; a list or a string has no class.
-        names: names of the dataset's classes, or None.
+        class_names: names of the dataset's classes, or None.
         label: feature with the true label.
     """
-    if names is None or not isinstance(label_value, int):
+    if class_names is None or not isinstance(label_value, int):
         return {}
     index = label_value - label.label_offset
-    return {key: names[index]} if 0 <= index < len(names) else {}
+    return {key: class_names[index]} if 0 <= index < len(class_names) else {}
 
 
 def _convert_to_json(value: Array, name: str) -> Any:

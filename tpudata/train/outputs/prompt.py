@@ -37,13 +37,13 @@ def make_prompt_input_fn(options: TrainOptions, prompt: str) -> Callable[[Mappin
         raise UsageError(
             f"--prompt {prompt!r} gives no token with the dataset's tokenizer (expected 1 or more). Pass another text."
         )
-    count = options.num_predictions or 1
+    num_continuations = options.num_predictions or 1
 
     def input_fn(params: Mapping[str, Any]) -> tf.data.Dataset:
         import tensorflow as tf
 
-        prompts = np.tile(np.asarray(ids, np.int32), (count, 1))
-        features = {"input_ids": prompts, "prompt_seed": np.arange(count, dtype=np.int32)}
+        prompts = np.tile(np.asarray(ids, np.int32), (num_continuations, 1))
+        features = {"input_ids": prompts, "prompt_seed": np.arange(num_continuations, dtype=np.int32)}
         return tf.data.Dataset.from_tensor_slices(features).batch(params["batch_size"])
 
     return input_fn

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tpudata._version import __version__
 from tpudata.format import Dataset, Manifest
-from tpudata.installation import installed_versions
+from tpudata.installation import find_installed_versions
 from tpudata.storage import storage_for
 from tpudata.train.options.train_options import TrainOptions
 
@@ -48,9 +48,9 @@ def describe_configuration(options: TrainOptions, dataset: Dataset, params: Mapp
         "versions": {
             "tpudata": __version__,
             "python": platform.python_version(),
-            # From the module: the installed package may have another name, such as tensorflow-cpu.
+            # From the module: the installed package may have a different name, such as tensorflow-cpu.
             "tensorflow": tf.__version__,
-            **installed_versions(_PACKAGES),
+            **find_installed_versions(_PACKAGES),
         },
     }
 

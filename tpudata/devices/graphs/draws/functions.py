@@ -49,7 +49,7 @@ class DrawRewriter:
     Args:
         graph_def: the `GraphDef`, which is not changed.
         keras_seeds: names of graph inputs that are handles of Keras 3 seed generators' states; variables that the graph makes are
-            recognized by name.
+            recognised by name.
     """
 
     def __init__(self, graph_def: tf.compat.v1.GraphDef, keras_seeds: Collection[str] = ()) -> None:
@@ -204,7 +204,7 @@ def _add_arguments(function: FunctionDef) -> None:
     """Add the position and the replica to the arguments of a function."""
     for name, dtype in _ARGUMENT_TYPES.items():
         function.signature.input_arg.add(name=name, type=dtype)
-    # TensorFlow may note a shape for each argument; both new ones are scalars.
+    # TensorFlow may note a shape for each argument; both new arguments are scalars.
     if "_input_shapes" in function.attr:
         function.attr["_input_shapes"].list.shape.extend(tf.TensorShape([]).as_proto() for _ in _ARGUMENT_TYPES)
 

@@ -42,7 +42,7 @@ class Scope:
 
     Attributes:
         position: name of an int64 scalar that distinguishes the runs of the nodes.
-        replica: name of an int32 scalar, the index of the replica; None for a session's draws.
+        replica: name of an int32 scalar, the index of the replica; None for one replica, which draws as a session does.
         is_in_function: whether the nodes are in a function, where an input also names the output of its producer.
     """
 
@@ -56,7 +56,7 @@ class Scope:
 
 
 def is_replaced(node: tf.compat.v1.NodeDef) -> bool:
-    """Return whether `rewrite_node` replaces a node by one that takes the position or the replica."""
+    """Return whether `rewrite_node` replaces a node with one that takes the position or the replica."""
     return node.op in STATEFUL or reads_random_state(node)
 
 
@@ -86,9 +86,12 @@ def rewrite_node(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
 
 
 def _replace_draw(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return a constant with the seeds and a call of a stateless draw, which replace a stateful draw; and the called function."""
-    input_types, output_type = _find_types(node)
-    definition = make_draw(node.op, input_types, output_type, uses_replica=scope.replica is not None)
+    """Return the nodes that replace a stateful draw, and the called function.
+
+    The nodes are a constant with the seeds, and a call of a stateless draw.
+    """
+    input_dtypes, result_dtype = _find_dtypes(node)
+    definition = make_draw(node.op, input_dtypes, result_dtype, uses_replica=scope.replica is not None)
     seeds = _make_constant(f"{node.name}/seeds", _find_seeds(node), node)
     data_inputs = list_data_inputs(node)
     control_inputs = node.input[len(data_inputs) :]
@@ -107,15 +110,15 @@ def _shift_state(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.comp
     stored_state = type(node).FromString(node.SerializeToString())
     stored_state.name = f"{node.name}/stored"
     stored_state.attr.pop(KERAS_READ, None)
-    _, state_type = _find_types(node)
+    _, state_dtype = _find_dtypes(node)
     index = _KEY_OF_GENERATOR if node.op == "RngReadAndSkip" else 0  # A Keras state begins with its seed.
-    definition = make_seed_shift(state_type, index)
+    definition = make_seed_shift(state_dtype, index)
     inputs = [scope.name_output(stored_state.name, "value"), scope.replica]
     return [stored_state, _make_call(node, definition, inputs)], definition
 
 
 def derive_position(node: tf.compat.v1.NodeDef, scope: Scope) -> tuple[list[tf.compat.v1.NodeDef], FunctionDef]:
-    """Return the nodes that compute the position for the functions that a node calls, and the definition that the last one calls.
+    """Return the nodes that compute the position for the functions that a node calls, and the `FunctionDef` that they call.
 
     The last node is the position. It follows from the caller's position, and from the node's name, so that two calls of one
     function draw different values.
@@ -141,7 +144,7 @@ def _make_constant(name: str, value: int | Sequence[int], like: tf.compat.v1.Nod
 
 
 def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequence[str]) -> tf.compat.v1.NodeDef:
-    """Return a node that calls a function, with the name and device of another node."""
+    """Return a node that calls a function, with the name and the device of `node`."""
     new_node = type(node)(name=node.name, op="PartitionedCall", device=node.device, input=inputs)
     new_node.attr["f"].func.name = definition.signature.name
     new_node.attr["Tin"].list.type.extend(argument.type for argument in definition.signature.input_arg)
@@ -149,15 +152,15 @@ def _make_call(node: tf.compat.v1.NodeDef, definition: FunctionDef, inputs: Sequ
     return new_node
 
 
-def _find_types(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
-    """Return the types of the data inputs and of the first output of a node."""
+def _find_dtypes(node: tf.compat.v1.NodeDef) -> tuple[tuple[tf.DType, ...], tf.DType]:
+    """Return the dtypes of the data inputs and of the first output of a node."""
 
-    # An argument has a fixed type, or the type in one of the node's attributes.
-    def find_type(argument: Any) -> tf.DType:
+    # An argument has a fixed dtype, or the dtype in one of the node's attributes.
+    def find_dtype(argument: Any) -> tf.DType:
         return tf.as_dtype(argument.type or node.attr[argument.type_attr].type)
 
     definition = op_def_registry.get(node.op)
-    return tuple(map(find_type, definition.input_arg)), find_type(definition.output_arg[0])
+    return tuple(map(find_dtype, definition.input_arg)), find_dtype(definition.output_arg[0])
 
 
 def _find_seeds(node: tf.compat.v1.NodeDef) -> list[int]:

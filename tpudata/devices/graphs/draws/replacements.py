@@ -19,7 +19,7 @@ import tensorflow as tf
 from tpudata.devices.graphs.library import FunctionDef
 
 # Distance between the seeds of consecutive replicas: a large prime, so that nearby seeds of a program never meet on two replicas.
-_SEED_STEP = 999983
+_SEED_DISTANCE = 999983
 # 2**64 divided by the golden ratio: its multiples are far from each other.
 _GOLDEN = 0x9E3779B97F4A7C15
 # Number by which a session's kernels advance the counter for each value.
@@ -83,6 +83,7 @@ def make_draw(
     """
 
     def draw(*arguments: tf.Tensor) -> tf.Tensor:
+        """Return the stateless draw for the inputs, the seeds, the position and, with `uses_replica`, the replica."""
         data = arguments[: len(input_dtypes)]
         seeds, position, *replica = arguments[len(input_dtypes) :]
         key, counter_low, counter_high = seeds[:1], tf.zeros([], tf.uint64), seeds[1]
@@ -110,7 +111,7 @@ def make_seed_shift(dtype: tf.DType, index: int) -> FunctionDef:
     """
 
     def shift(vector: tf.Tensor, replica: tf.Tensor) -> tf.Tensor:
-        distance = tf.cast(tf.cast(replica, tf.int64) * _SEED_STEP, dtype)
+        distance = tf.cast(tf.cast(replica, tf.int64) * _SEED_DISTANCE, dtype)
         return tf.concat([vector[:index], vector[index : index + 1] + distance, vector[index + 1 :]], 0)
 
     return _trace(f"seed_{index}", shift, (dtype, tf.int32))
