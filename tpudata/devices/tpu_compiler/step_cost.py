@@ -51,7 +51,7 @@ class StepCost:
         return self.batch_size / self.least_seconds if self.least_seconds else math.inf
 
     @property
-    def next_batch_bytes(self) -> int:
+    def next_batches(self) -> int:
         """Bytes of the next loop's batches, which are sent to a device while a loop runs."""
         return self.loop_steps * self.batch_bytes
 
@@ -70,7 +70,7 @@ class StepCost:
                 "outputs": compiled.outputs,
                 "code": compiled.code,
                 "total": compiled.hbm,
-                "next_batches": self.next_batch_bytes,
+                "next_batches": self.next_batches,
                 "device": self.tpu.chip.device_hbm,
             },
             "flops": compiled.flops,

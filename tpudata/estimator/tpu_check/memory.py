@@ -56,12 +56,12 @@ def check_memory(graph: StepGraph, specs: Specs, tpu: TPUSlice | None, report: R
 
 def check_next_batches(cost: StepCost, report: Report) -> None:
     """Report a loop that fits a device, but not together with the batches of the next one."""
-    needed_bytes = cost.compiled.hbm + cost.next_batch_bytes
+    needed_bytes = cost.compiled.hbm + cost.next_batches
     device_bytes = cost.tpu.chip.device_hbm
     if needed_bytes > device_bytes:
         what = (
             f"a loop of steps takes {memory_text(cost.compiled.hbm)} and the batches of the next one "
-            f"{memory_text(cost.next_batch_bytes)}, and a device of {cost.tpu.name} has {memory_text(device_bytes)}"
+            f"{memory_text(cost.next_batches)}, and a device of {cost.tpu.name} has {memory_text(device_bytes)}"
         )
         report("memory of a device", what, MEMORY_FIX, is_rejected=False)
 

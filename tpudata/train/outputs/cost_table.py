@@ -13,7 +13,7 @@ _ROWS: Sequence[tuple[str, Callable[[StepCost], str]]] = (
     ("HBM: variables and batches", lambda cost: memory_text(cost.compiled.arguments)),
     ("HBM: temporaries", lambda cost: memory_text(cost.compiled.temporaries)),
     ("HBM: results and program", lambda cost: memory_text(cost.compiled.outputs + cost.compiled.code)),
-    ("HBM: next batches", lambda cost: memory_text(cost.next_batch_bytes)),
+    ("HBM: next batches", lambda cost: memory_text(cost.next_batches)),
     ("FLOPs", lambda cost: _format_number(cost.compiled.flops)),
     ("bytes read and written", lambda cost: f"{_format_number(cost.compiled.bytes_accessed)}B"),
     ("time at peak FLOP/s", lambda cost: _format_time(cost.computing_seconds)),
