@@ -23,7 +23,7 @@ class Payload:
     """Kind of a record's bytes. This base class is for bytes that describe themselves, such as image files.
 
     Attributes:
-        is_escaped: whether `entry_texts` escapes characters of features that are not ASCII.
+        is_escaped: whether `entry_texts` escapes the non-ASCII characters of features.
         is_fetched: whether `fetch` reads the bytes, instead of a read of the reference's range of its file.
     """
 
@@ -45,7 +45,7 @@ class Payload:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a key may occur several times, because all records with that key are equal; not by default."""
+        """Whether a key may occur several times, because all records with that key are equal; False by default."""
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:

@@ -161,11 +161,11 @@ class Pack(PackColumns):
             packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
-        is_one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
+        has_one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
         return cls(
             positions=np.concatenate([pack.positions for pack in packs]),
             sizes=np.concatenate([pack.sizes for pack in packs]),
-            offsets=offsets[0] if is_one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
+            offsets=offsets[0] if has_one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
             keys=PackedKeys.join([pack.keys for pack in packs]),
             root=packs[0].root,
             **join_fields(packs, lengths),
@@ -183,24 +183,24 @@ class Pack(PackColumns):
             **self.take_fields(rows),
         )
 
-    def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield a pack for each split that has any: at most `count` references with the smallest digests, as a sample.
+    def select_smallest(self, digests: Digests, max_per_split: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
+        """Yield a pack for each split that has any: at most `max_per_split` references with the smallest digests, as a sample.
 
         The sample does not depend on the order of the references.
 
         Args:
             digests: digests of the keys.
-            count: most references of each split.
-            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack; references whose high
-                half is larger are omitted. Lowered in place by this pack.
+            max_per_split: maximum number of references of each split.
+            bounds: by split, the largest high half among the `max_per_split` smallest digests of an earlier pack; references whose
+                high half is larger are omitted. Lowered in place by this pack.
         """
         highs = digests[:, 0]
         for split, rows in self.rows_by_split():
             bound = bounds.get(split)
             if bound is not None:
                 rows = rows[highs[rows] <= bound]
-            rows = rows[np.argsort(highs[rows], kind="stable")[:count]]
-            if len(rows) == count:
+            rows = rows[np.argsort(highs[rows], kind="stable")[:max_per_split]]
+            if len(rows) == max_per_split:
                 bounds[split] = highs[rows[-1]]
             if len(rows):
                 yield self.take(rows)
@@ -236,7 +236,7 @@ class Pack(PackColumns):
         # No group is -1, so the first row begins a group.
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         if len(starts) == 1:
-            # Not a copy: a shard may have millions of references.
+            # The pack itself, since a copy of a shard's millions of references takes time and memory.
             yield int(groups[0]), self
             return
         for rows in np.split(order, starts[1:]):
@@ -307,7 +307,7 @@ class Pack(PackColumns):
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the string ROOT for which the path of every reference is ROOT and its key; an empty string if there is none."""
-    # The whole path if it does not end with the key.
+    # `removesuffix` returns the whole path if it does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
     return root if is_shared else ""
