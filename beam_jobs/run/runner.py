@@ -153,7 +153,7 @@ def new_pipeline(
 
     Args:
         options: options of the runner.
-        max_parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
+        max_parts: maximum number of parts of the work, which limits the worker processes of the local runner; None if unknown.
         runner: the runner; None makes the runner that the options name.
 
     Raises:
@@ -199,7 +199,7 @@ def temporary_pipeline(
 
     Args:
         options: options of the runner.
-        max_parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
+        max_parts: maximum number of parts of the work, which limits the worker processes of the local runner; None if unknown.
         runner: the runner; None makes the runner that the options name.
 
     Raises:
