@@ -23,7 +23,8 @@ from beam_jobs.steps.spread import Spread
 ShardKey = tuple[str, int]
 # (split, number) of a run of neighbouring shards.
 _RunKey = tuple[str, int]
-# References that a worker holds back: a number for each run of shards, so that packs are worth their overhead, between two bounds.
+# Number of references that a worker holds back: `_RUN_REFERENCES` for each run of shards, so that packs are worth their overhead,
+# but at least `_MIN_HELD` and at most `_MAX_HELD`.
 _RUN_REFERENCES, _MIN_HELD, _MAX_HELD = 256, 1 << 16, 1 << 18
 
 
