@@ -3,8 +3,8 @@
     text          the fields under their names: text and str as strings, int as int64, float as float32
     tokens        input_ids [tokens] of the text field, or NAME_ids of each if there are several; other fields as above
     sequences     input_ids [length], cut from the stream of documents; only the last record of a shard has padding
-    packed        input_ids, segment_ids and positions [length], from whole documents
-    packed_pairs  inputs and targets [their lengths], each with segment_ids and positions, from whole pairs
+    packed        input_ids, segment_ids and positions [length], from documents, whole unless they are longer
+    packed_pairs  inputs and targets [their lengths], each with segment_ids and positions, from pairs, whole unless a side is longer
 
 Ids of one length are stored as bytes of int32, which a reader uses directly; if the options ask for lists of int64, a reader
 decodes a varint for each.
@@ -290,8 +290,8 @@ class TextRecords:
         pack, data = block
         options = self.options
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in options.fields] == [TEXT]
-        has_more = self.extra or options.keep_key or options.labels.are_stored or options.long_documents == REJECT
-        if has_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
+        needs_more = self.extra or options.keep_key or options.labels.are_stored or options.long_documents == REJECT
+        if needs_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
             return None
         # The text itself is not needed any more.
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
