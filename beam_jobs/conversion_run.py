@@ -286,4 +286,5 @@ def _run(
             if not job.goes_on:
                 give_up(output, claim)
             flag = "--append" if conversion.options.append else "--resume"
+            # An error with a hint replaces this one, so it gets its cause.
             raise (add_resume_hint(error, output, flag) or error) from error.__cause__

@@ -32,7 +32,7 @@ def convert_value(feature: Feature, value: Any) -> Any:
             return _encode_text(value)
         if value_type is int and feature.kind == "int64" and fits_int64(value):
             return value
-        # Not `<=`: NaN is also a float32.
+        # `not >` in place of `<=`, since NaN is also a float32.
         if value_type is float and feature.kind == "float" and not abs(value) > FLOAT32_MAX:
             return value
     try:

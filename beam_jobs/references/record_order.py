@@ -33,7 +33,7 @@ class RecordOrder:
     shuffle: bool
     seed: int
 
-    def positions(self, digests: Positions, unit_index: int, first_index: int) -> Positions:
+    def positions(self, digests: npt.NDArray[np.uint64], unit_index: int, first_index: int) -> Positions:
         """Return the positions of consecutively listed records.
 
         Args:

@@ -129,7 +129,7 @@ def is_over(result: PipelineResult) -> bool:
 def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool | None:
     """Return whether the job of another run has ended; None if that is unknown.
 
-    It is unknown if this run has another runner, or if the job's engine has no known address or does not answer.
+    It is unknown if this run has a different runner, or if the job's engine has no known address or does not answer.
 
     Args:
         identity: identity of the job.
@@ -174,8 +174,8 @@ def _portable_job_has_ended(identity: Mapping[str, str]) -> bool:
         try:
             answer = beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(request, timeout=_ANSWER_SECONDS)
         except grpc.RpcError as error:
-            # A job of Prism ends with the process of Prism. Jobs of Flink and Spark may outlive their job servers, which send
-            # another message.
+            # A job of Prism ends with the process of Prism. Jobs of Flink and Spark may outlive their job servers, which send a
+            # different message.
             if error.details() == _UNKNOWN_TO_PRISM.format(identity["id"]):
                 return True
             raise

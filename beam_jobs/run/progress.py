@@ -6,9 +6,9 @@ rewrites a few times a second at most:
     8   records done, int64 little-endian
     8   bytes read, int64 little-endian
 
-and another one of the same form with the inputs that it has listed, and their bytes. The plan writes the totals into a third file.
-The process that started the run adds the files up. Jobs of other runners show Beam's counters instead: records, bytes_read,
-shards_written.
+A worker that lists inputs keeps a second file of the same form, with the number of listed inputs and their bytes. The plan writes
+the planned totals into one more file. The process that started the run adds the files up. Jobs of other runners show Beam's
+counters instead: records, bytes_read, shards_written.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tpudata.console.process import limit_workers
 from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, UsageError
 
-# DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
+# DirectRunner first tries to download another engine (Beam 2.68 and later); FnApiRunner is part of Beam's package.
 LOCAL_RUNNER = "FnApiRunner"
 _IN_PROCESS = (
     *(LOCAL_RUNNER, LocalRunner.__name__),
@@ -61,10 +61,10 @@ def parse_beam_flags(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     Raises:
         UsageError: a flag of Beam has an invalid value, or several workers are requested of a runner that is not local.
     """
-    _, unknown = _make_beam_parser().parse_known_args(list(beam_flags))
+    _, unknown_words = _make_beam_parser().parse_known_args(list(beam_flags))
     options = _Options(list(beam_flags))
     _set_runner(options, workers)
-    return options, unknown
+    return options, unknown_words
 
 
 def read_program_options(

@@ -107,7 +107,7 @@ def plan_tally(
         facts: facts about the input that are known before it is listed.
 
     Raises:
-        OutputError: the output has shards of another plan.
+        OutputError: the output has shards of a different plan.
         SourceError: there is nothing to convert, or the source needs classes and no record has one.
         UsageError: the requested number of shards cannot be made.
     """

@@ -37,7 +37,7 @@ class _Totals(NamedTuple):
         shards: shards of each split, in the order of their names.
         decoded_bytes: bytes of each split's records as tensors.
         rejected: number of rejected inputs by kind, including those that the listing rejected.
-        converted: number of inputs stored in another encoding, by reason.
+        converted: number of re-encoded inputs, by reason.
         files: the shards and their other files.
     """
 

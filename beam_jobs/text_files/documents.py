@@ -59,8 +59,8 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
         elif form.has_ranges:
             # As few ranges as the target size allows, of equal size.
             count = -(-file.size // range_bytes)
-            cuts = [file.size * index // count for index in range(count + 1)]
-            yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))
+            bounds = [file.size * index // count for index in range(count + 1)]
+            yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(bounds))
         else:
             yield TextPart(file, form, start=0, stop=file.size)
 

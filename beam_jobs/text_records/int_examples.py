@@ -53,7 +53,7 @@ def encode_int_examples(
 
     Args:
         features: lists of integers by name, all for the same number of records.
-        others: by name of another feature, its value in each record, as `encode_entry` takes it.
+        others: columns of the other features by name: a value for each record, as `encode_entry` takes it.
     """
     columns = [
         _encode_entries(name, features[name])

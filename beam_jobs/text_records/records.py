@@ -293,13 +293,13 @@ class TextRecords:
         needs_more = self.extra or options.keep_key or options.labels.are_stored or options.long_documents == REJECT
         if needs_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
             return None
-        # The text itself is not needed any more.
+        # The column of the text is empty, since only its tokens are needed.
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
 
     def _encode_batch(
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
-        """Return a block's readable documents with their tokens; None if no document is readable.
+        """Return a block's documents with their tokens, except for the rejected ones; None if no document remains.
 
         Args:
             block: pack of documents, and their concatenated bytes.

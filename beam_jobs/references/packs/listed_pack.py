@@ -1,4 +1,4 @@
-"""References from a source, by column, with the bytes of those that no range of a file holds."""
+"""References from a source, by column, with the bytes of a reference if no range of a file holds them."""
 
 from __future__ import annotations
 

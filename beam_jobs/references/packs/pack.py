@@ -2,8 +2,8 @@
 
 A runner takes time, and perhaps memory, for every element. Millions of references therefore travel in packs of a few thousand,
 stored by column: numpy handles all of them in one call, and a column of one value (the split, the class of a folder) takes only
-that value. Between steps, packs are bytes, some 15 to 40 a reference: the pickled columns, with strings compressed. They do not
-outlive a run, so their encoding may change.
+that value. Between steps, packs are bytes, some 15 to 40 a reference: the pickled columns, with lists and strings compressed. They
+do not outlive a run, so their encoding may change.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Pack(PackColumns):
             digests: digests of the keys.
             max_per_split: maximum number of references of each split.
             bounds: by split, the largest high half among the `max_per_split` smallest digests of an earlier pack; references whose
-                high half is larger are omitted. Lowered in place by this pack.
+                high half is larger are omitted. Set or lowered in place by this pack.
         """
         highs = digests[:, 0]
         for split, rows in self.rows_by_split():
@@ -283,18 +283,18 @@ class Pack(PackColumns):
 
     def to_bytes(self) -> bytes:
         """Encode the pack as an element of a PCollection."""
-        # Only strings are compressed: random positions do not shrink, and other numbers are narrow already.
+        # Only Python's lists and strings are compressed: random positions do not shrink, and other arrays are narrow already.
         keys = self.keys
         columns = [getattr(self, name) for name in COLUMNS]
-        strings = pickle.dumps((keys.heads, self.root, columns), protocol=5)
-        numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
-        return pickle.dumps((*numbers, zlib.compress(strings, _LEVEL)), protocol=5)
+        lists = pickle.dumps((keys.heads, self.root, columns), protocol=5)
+        arrays = (self.positions, self.sizes, self.offsets, keys.numbers)
+        return pickle.dumps((*arrays, zlib.compress(lists, _LEVEL)), protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
         """Decode a pack that `to_bytes` encoded."""
-        positions, sizes, offsets, numbers, compressed_strings = pickle.loads(data)
-        heads, root, columns = pickle.loads(zlib.decompress(compressed_strings))
+        positions, sizes, offsets, numbers, compressed_lists = pickle.loads(data)
+        heads, root, columns = pickle.loads(zlib.decompress(compressed_lists))
         return cls(
             positions=positions,
             sizes=sizes,

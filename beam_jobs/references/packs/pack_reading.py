@@ -102,7 +102,7 @@ def read_blocks(
         piece_sizes: sizes of pieces and of the read-ahead.
 
     Yields:
-        (pack whose `sizes` are set, concatenated bytes), or (pack of one reference, its error).
+        (pack whose `sizes` are the sizes of its bytes, concatenated bytes), or (pack of one reference, its error).
     """
     for is_fetched, group in itertools.groupby(packs, key=_has_fetched_payload):
         if is_fetched:
@@ -309,12 +309,12 @@ def _find_run_starts(
 
 def _number_files(pack: Pack, indices_by_path: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the index of the file that has each reference's bytes, [n]; number new files, and add them to `indices_by_path`."""
-    count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
-    if len(spools) == 1 and (spools[0] or len(originals) == 1):
+    count, spools, paths = len(pack.keys), pack.spools, pack.list_paths()
+    if len(spools) == 1 and (spools[0] or len(paths) == 1):
         # One file has the bytes of all references.
-        path = spools[0] or originals[0]
+        path = spools[0] or paths[0]
         return np.full(count, indices_by_path.setdefault(path, len(indices_by_path)), np.int32)
-    rows = zip(spread(spools, count), spread(originals, count), strict=True)
+    rows = zip(spread(spools, count), spread(paths, count), strict=True)
     return np.array([indices_by_path.setdefault(spool or path, len(indices_by_path)) for spool, path in rows], np.int32)
 
 
