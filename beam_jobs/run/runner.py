@@ -39,7 +39,7 @@ class _Options(PipelineOptions):  # type: ignore[misc]
 
     def view_as(self, cls: type[_View]) -> _View:
         """Return the view of a class of options, which shares its values with these options."""
-        # In `__dict__`: Beam treats attributes as options.
+        # The views are kept in `__dict__`, since Beam treats attributes as options.
         views = self.__dict__.setdefault("_views", {})
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -84,7 +84,7 @@ def read_program_options(
     if isinstance(program_options, PipelineOptions):
         options = copy.deepcopy(program_options)
     elif isinstance(program_options, Mapping):
-        # By flag or attribute, such as `no_use_public_ips` and `use_public_ips`. An option that is None keeps its default.
+        # An option is named by its flag or its attribute, such as `no_use_public_ips` and `use_public_ips`; None keeps its default.
         names = {name.removeprefix("--") for name in beam_flag_names()}
         names |= {action.dest for action in _make_beam_parser()._actions}
         for name in program_options:

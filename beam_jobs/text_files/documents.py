@@ -19,7 +19,7 @@ from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, detect_form, detect_text_compression
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, SQUAD, TextOptions
-from beam_jobs.text_files.parallel_lines import find_targets, pair_lines
+from beam_jobs.text_files.parallel_lines import find_target_path, pair_lines
 from beam_jobs.text_files.parquet_rows import check_group, read_group_rows, read_row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, find_line_blocks, find_line_blocks_in_range, gather_spans
 from beam_jobs.text_files.spans.csv_rows import has_text
@@ -73,8 +73,8 @@ def document_blocks(
     Args:
         part: a part of `text_parts`.
         options: options of the form.
-        reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
-            returns, the listing continues.
+        reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format or without
+            a required column. If it returns, the listing continues.
         note: called with the kind of a note and an example: COLUMNS and a column that no field names or, if the form is `auto`,
             FOUND_ROWS or FOUND_LINES and the file.
         rejects_damage: whether a damaged compressed file, Parquet file or row group is rejected instead of raising. Each is then
@@ -88,7 +88,7 @@ def document_blocks(
         UsageError: the options do not fit the file.
     """
     file = part.file
-    target_path = find_targets(file.path, options) if options.targets_file is not None else ""
+    target_path = find_target_path(file.path, options) if options.targets_file is not None else ""
     try:
         form = part.form or detect_form(file.path, options)
         target_compression = detect_text_compression(target_path) if target_path else ""
@@ -112,7 +112,7 @@ def document_blocks(
     if not form.headerless:
         _note_columns(form.columns, options, note)
     for index, span_block in enumerate(_read_blocks(part, form, target_path, options, reject, note, rejects_damage)):
-        if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
+        if index == 0 and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Only the first row's columns are noted: reading the keys of each row would take as long as converting it. The columns
             # of Parquet are in its footer, see `_read_rows`.
             _note_columns(_read_first_keys(span_block), options, note)
@@ -224,9 +224,9 @@ def _drop_header(blocks: Iterator[SpanBlock], delimiter: str) -> Iterator[SpanBl
     """Yield the rows after the one that names the columns, the first row with text."""
     for block in blocks:
         rows = zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
-        data = (block.data[start : start + size] for start, size in rows)
+        contents = (block.data[start : start + size] for start, size in rows)
         # A row without data is too large; it counts as text.
-        header_index = next((index for index, row in enumerate(data) if not row or has_text(row, delimiter)), None)
+        header_index = next((index for index, row in enumerate(contents) if not row or has_text(row, delimiter)), None)
         if header_index is not None:
             if header_index + 1 < len(block.sizes):
                 yield block.take(slice(header_index + 1, None))

@@ -37,8 +37,8 @@ def names_each_file(pattern: str) -> bool:
     return _ANY in pattern
 
 
-def find_targets(path: str, options: TextOptions) -> str:
-    """Return the path of a file's targets; SourceError if they are missing."""
+def find_target_path(path: str, options: TextOptions) -> str:
+    """Return the path of the file with the targets of a file of inputs; SourceError if it is missing."""
     assert options.targets_file is not None
     target_path = make_targets_path(path, options.targets_file)
     entry = storage_for(target_path).stat(target_path)

@@ -2,7 +2,7 @@
 
 Both take documents in order and give rows of `length` tokens; equal documents in equal order give equal rows.
 
-stream   the concatenated documents, cut every `length` tokens; only the last row has padding
+stream   the concatenated documents, cut every `length` tokens; only the last row may have padding
 packed   several documents in a row, whole unless they are longer, with `segment_ids` (1, 2, ... for the documents of a row, 0
          for padding) and `positions` (0, 1, ... in each document, 0 for padding), so that a model can separate them
 """

@@ -58,11 +58,12 @@ def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digest
         pending.append((pack, digests))
         pending_count += len(digests)
         if pending_count >= PACK_REFERENCES:
-            full_packs = _split_packs(pending)
-            _, last_digests = full_packs[-1]
-            pending = [] if len(last_digests) == PACK_REFERENCES else [full_packs.pop()]
-            pending_count = len(last_digests) if pending else 0
+            *full_packs, (last_pack, last_digests) = _split_packs(pending)
             yield from full_packs
+            pending, pending_count = [(last_pack, last_digests)], len(last_digests)
+            if pending_count == PACK_REFERENCES:
+                yield last_pack, last_digests
+                pending, pending_count = [], 0
     if pending:
         yield from _split_packs(pending)
 

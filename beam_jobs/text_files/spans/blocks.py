@@ -137,7 +137,7 @@ def find_line_blocks_in_range(
         sizes: sizes of reads.
         delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
     """
-    # One byte earlier, so that a line that begins at `start` follows an LF.
+    # Reading begins one byte earlier, so that a line that begins at `start` follows an LF.
     offset = max(start - 1, 0)
     chunks = read_plain_chunks(path, offset, stop, sizes)
     return find_line_blocks(chunks, offset, max_bytes, stop, starts_inside=start > 0, delimiter=delimiter)
