@@ -46,15 +46,18 @@ class Conversion:
         converter: converter that makes them.
         layout: name of the feature layout.
         extra_bytes: function from a pack to the approximate bytes of each record besides its content, such as names: int64 [n].
-        estimate: estimates the ratio of the bytes of content in a shard to those in the input from a sample, see `Estimate`.
+        estimate: function that estimates, from a sample, the ratio of the bytes of content in a shard to those in the input, see
+            `Estimate`.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
-        collect_characters: function that makes the step that collects the vocabulary's characters; None without that step.
-        omit_duplicates: function that makes the step that omits duplicates, see steps/duplicates/texts.py; None keeps all.
+        collect_characters: function from request limits to the step that collects the vocabulary's characters; None without that
+            step.
+        omit_duplicates: function from request limits to the step that omits duplicates, see steps/duplicates/texts.py; None keeps
+            all.
         files: names of the files that the converter keeps next to the shards.
         input_noun: noun for one input, for messages.
         has_unique_keys: whether the source never lists two inputs with the same key.
         stores_keys: whether the dataset stores which inputs it has, which an append needs.
-        why_ignored: function that returns why files were ignored, to follow their number; None if their names are why.
+        why_ignored: function that returns why files were ignored, a phrase to follow their number; None if only their names decide.
         remarks: function from the manifest of the complete dataset to lines for the user.
         facts: facts about the input before it is listed, for warnings.
         check_source: function that raises UsageError if a source's records cannot be written for the chosen reader.
@@ -88,7 +91,7 @@ class Conversion:
         Raises:
             SourceError: two rows have the same key, or the input is invalid.
             UsageError: the options do not fit the input.
-            OutputError: the dataset to append to has other features.
+            OutputError: see `check_base`.
         """
         if not isinstance(self.source, ScannedSource):
             return self
@@ -99,7 +102,7 @@ class Conversion:
 
         Raises:
             UsageError: the options do not fit the source.
-            OutputError: the dataset to append to has other features.
+            OutputError: see `check_base`.
         """
         self.check_source(source)
         converter = self.converter.apply_columns(source.record_columns)
@@ -112,7 +115,12 @@ class Conversion:
         return dataclasses.replace(self, base=base, source=make_new_inputs(self.source, base, entry_file))
 
     def check_base(self) -> None:
-        """Raise OutputError if the dataset to append to has other features than new records, or no numbers for their classes."""
+        """Check that records of this conversion can be appended to the dataset, if there is one to append to.
+
+        Raises:
+            OutputError: the dataset does not have the features of new records, or its labels.txt does not list the classes of new
+                objects.
+        """
         # The features of a source that is not scanned yet are unknown; `replace_source` checks them.
         if self.base is not None and not isinstance(self.source, ScannedSource):
             self.base.check_features(self.features())

@@ -123,6 +123,12 @@ def _convert(
     """Check the output, claim it, and run the conversion; return what `convert` returns.
 
     If --resume finds a complete dataset, only check that it has the same input and options.
+
+    Args:
+        conversion: the conversion, without a claim.
+        pipeline: the empty pipeline of the job.
+        beam_options: options of the pipeline, which ship this package to the workers if necessary.
+        launch: how to start the job.
     """
     options = conversion.options
     check_job_server(beam_options, launch.report)
@@ -130,7 +136,7 @@ def _convert(
     check_unclaimed(options.output, has_ended)
     contents = _look_at_output(conversion)
     if contents is OutputContents.DATASET and options.resume and not options.append:
-        # Raises if the dataset has another input or other options.
+        # Raises if the input or the options of the dataset differ.
         plan_conversion(conversion, launch.draws_bar)
         remove_dead_claim(options.output, has_ended)
         return None
@@ -165,7 +171,7 @@ def _convert_with_claim(
         # Errors in the input or the options must show before the old dataset is removed.
         plan_conversion(conversion, job.launch.draws_bar)
         if options.resume:
-            # Another run completed the same dataset meanwhile.
+            # Another run has completed the same dataset in the meantime.
             return None
         remove_dataset(options.output)
     remove_listing_rejects(options.output)
@@ -174,7 +180,7 @@ def _convert_with_claim(
 
 
 def _count_max_parts(conversion: Conversion) -> int | None:
-    """Return the most parts, units or shards, that workers can process at once; None if unknown before the job runs."""
+    """Return the maximum number of units or shards that workers can process at once; None if unknown before the job runs."""
     options = conversion.options
     if options.num_shards is None or isinstance(conversion.source, ScannedSource):
         return None
@@ -206,7 +212,7 @@ def _append(
         remove_listing_rejects(output, kept_names=base.manifest.rejects)
         pipeline_result = _run(conversion.select_new_inputs(base, entry_file), pipeline, job, beam_options)
     finally:
-        # A job that goes on without this process reads the file, and removes it in its last step.
+        # A job that continues without this process reads the file, and removes it in its last step.
         if not job.goes_on:
             storage.delete(entry_file)
     if pipeline_result is None:
@@ -232,7 +238,7 @@ def _look_at_output(conversion: Conversion) -> OutputContents:
 def _check_output(conversion: Conversion, contents: OutputContents, plan: Plan) -> None:
     """Raise OutputError if the output has files that a run would not overwrite.
 
-    With --resume, a complete dataset is an error only if it has another input or other options, or lacks a requested index for
+    With --resume, a complete dataset is an error only if its input or its options differ, or if it lacks a requested index for
     DALI.
     """
     options, base = conversion.options, conversion.base
@@ -258,7 +264,7 @@ def _run(
 ) -> PipelineResult | None:
     """Build and run the pipeline; return its result, or None if the job is detached.
 
-    If the run is interrupted or fails with a TpudataError, delete its temporary files, unless the job goes on without this process.
+    If the run is interrupted or fails with a TpudataError, delete its temporary files, unless the job continues elsewhere.
 
     Args:
         conversion: the conversion, with its claim.
@@ -276,8 +282,9 @@ def _run(
                 give_up(output, claim)
             raise
         except TpudataError as error:
-            # Another run would not reuse the spooled files, which may be as large as the input. A job that goes on needs them.
+            # Another run would not reuse the spooled files, which may be as large as the input. A job that continues needs them.
             if not job.goes_on:
                 give_up(output, claim)
             flag = "--append" if conversion.options.append else "--resume"
+            # An error with a hint replaces this one, so it gets its cause.
             raise (add_resume_hint(error, output, flag) or error) from error.__cause__

@@ -16,7 +16,7 @@ def is_ignored_path(path: str) -> bool:
 
 
 def resolve_member_path(name: str) -> str | None:
-    """Return the path of a member in its archive, without `.` and `..`; None if it leads outside; None or empty for the root."""
+    """Return the path of a member in its archive, without `.` and `..`; None if it leads outside; for the root, None or empty."""
     name = name.removeprefix("./")
     parts = name.split("/")
     if not {".", ".."} & {*parts}:

@@ -51,7 +51,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     options, limits = conversion.options, conversion.options.request_limits
     # Steps that run once begin with this impulse, and take sums as side inputs with defaults: a combine that makes its own default
     # adds four transforms, each 10 ms of CPU time.
-    begin = pipeline | "Begin" >> beam.Impulse()
+    impulse = pipeline | "Begin" >> beam.Impulse()
     unit_outputs = _list_units(conversion, pipeline)
     listed = (
         unit_outputs.units
@@ -76,7 +76,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     overhead: Any = conversion.converter.record_overhead
     if unit_outputs.source is not None:
         overhead = AsSingleton(unit_outputs.source | "Overhead" >> beam.Map(_find_record_overhead, conversion))
-    plan = begin | "Plan" >> beam.Map(
+    plan = impulse | "Plan" >> beam.Map(
         apply_limits(limits, plan_tally),
         AsSingleton(tally, Tally()),
         AsSingleton(ratios, {}),
@@ -90,7 +90,7 @@ def build_pipeline(conversion: Conversion, pipeline: beam.Pipeline, progress: Pr
     if unit_outputs.source is not None:
         context = unit_outputs.source | "Context" >> beam.Map(_make_context, conversion.base)
     else:
-        labels = _collect_labels(conversion, begin, listed[NAMES])
+        labels = _collect_labels(conversion, impulse, listed[NAMES])
         context = labels | "Context" >> beam.Map(ShardContext, *_make_side_inputs(early.characters))
     return early.packs | WriteDataset(conversion.spec(), plan, context, counts, progress)
 
@@ -101,7 +101,8 @@ class _UnitOutputs:
 
     Attributes:
         units: units of the source.
-        counts: counts of inputs that are in no unit; for a scanned source an empty count, made once no key is found to repeat.
+        counts: counts of inputs that are in no unit; for a source that is scanned, an empty one, which exists once all
+            keys are compared and none is repeated.
         source: the source with its schema, if it is scanned in the pipeline; otherwise None.
     """
 
@@ -164,19 +165,19 @@ def _add_early_steps(conversion: Conversion, packs: PCollection[bytes]) -> _Earl
 
 
 def _collect_labels(
-    conversion: Conversion, begin: PCollection[bytes], names: PCollection[set[str]]
+    conversion: Conversion, impulse: PCollection[bytes], names: PCollection[set[str]]
 ) -> PCollection[Labels]:
     """Return the source's classes if it knows them; otherwise the listed names, in an append after the dataset's classes."""
     source, base = conversion.source, conversion.base
     if source.labels is not None:
-        return begin | "Labels" >> beam.Map(_return_labels, source.labels)
-    labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels, is_complete=base is None))
+        return impulse | "Labels" >> beam.Map(_return_labels, source.labels)
+    labels = names | "Labels" >> beam.CombineGlobally(CollectLabels(source.integer_labels, has_all_names=base is None))
     return labels if base is None else labels | "Extend" >> beam.Map(base.extend_labels, source.integer_labels)
 
 
-def _return_labels(begin: bytes, labels: Labels) -> Labels:
-    """Return classes that are known when the pipeline is built, in place of `begin`, the element of an impulse."""
-    del begin
+def _return_labels(impulse: bytes, labels: Labels) -> Labels:
+    """Return classes that are known when the pipeline is built, in place of the one element that starts the step."""
+    del impulse
     return labels
 
 

@@ -224,13 +224,16 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
-    stored_manifest = read_manifest(output)
-    # Ignore the two fields that `write_metadata` sets: `manifest` does not have them yet.
-    if dataclasses.replace(stored_manifest, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) != manifest:
+    if not equals_stored(manifest, read_manifest(output)):
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
             " Run one at a time, or name another folder."
         )
+
+
+def equals_stored(manifest: Manifest, stored_manifest: Manifest) -> bool:
+    """Return whether a stored manifest equals `manifest`, except for the two fields that only `write_metadata` sets."""
+    return manifest == dataclasses.replace(stored_manifest, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds)
 
 
 def _offer_append(can_append: bool) -> str:

@@ -32,16 +32,16 @@ def convert_value(feature: Feature, value: Any) -> Any:
             return _encode_text(value)
         if value_type is int and feature.kind == "int64" and fits_int64(value):
             return value
-        # Not `<=`: NaN is also a float32.
+        # `not >` in place of `<=`, since NaN is also a float32.
         if value_type is float and feature.kind == "float" and not abs(value) > FLOAT32_MAX:
             return value
     try:
-        return _fit(feature, value)
+        return _fit_value(feature, value)
     except (FeatureError, OverflowError) as error:
         raise ValueError(_describe_problem(feature, value, error)) from None
 
 
-def _fit(feature: Feature, value: Any) -> Any:
+def _fit_value(feature: Feature, value: Any) -> Any:
     """Return the value that a record stores; FeatureError or OverflowError if it does not fit the feature."""
     if feature.kind == "bytes":
         value = _encode_text(value)
@@ -81,7 +81,7 @@ def _check_range(feature: Feature, stored: Any) -> None:
 
 
 def count_bytes(value: Any) -> int:
-    """Return the size in bytes of a value of bytes or a `RangedMap`, summed over a list; 0 for strings and numbers."""
+    """Return the size in bytes of a value of bytes or a `RangedMap`, summed over a list; 0 for other values, such as numbers."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, RangedMap):

@@ -57,9 +57,10 @@ class Labels:
         Raises:
             ValueError: the class is unknown.
         """
-        if name_or_label in self._labels_by_name or not is_integer_label(name_or_label):
-            return self.find_label(name_or_label)
-        return int(name_or_label) if is_below(name_or_label, len(self.names)) else self.find_label(name_or_label)
+        is_name = name_or_label in self._labels_by_name
+        if not is_name and is_integer_label(name_or_label) and is_below(name_or_label, len(self.names)):
+            return int(name_or_label)
+        return self.find_label(name_or_label)
 
 
 NO_LABELS = Labels(())
@@ -114,14 +115,15 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
     """Combination of sets of class names into Labels, in sorted order.
 
     Args:
-        are_integers: whether the names are whole numbers that are the labels themselves, so that the classes are 0 to the largest.
-        is_complete: whether the names are all classes of the dataset; only then is the largest checked with `check_classes`.
+        names_are_labels: whether the names are whole numbers that are the labels themselves, so that the classes are 0 to the
+            largest.
+        has_all_names: whether the names are all classes of the dataset; only then is the largest checked with `check_classes`.
     """
 
-    def __init__(self, are_integers: bool, *, is_complete: bool = True) -> None:
+    def __init__(self, names_are_labels: bool, *, has_all_names: bool = True) -> None:
         super().__init__()
-        self._are_integers = are_integers
-        self._is_complete = is_complete
+        self._names_are_labels = names_are_labels
+        self._has_all_names = has_all_names
 
     def create_accumulator(self) -> set[str]:
         """Return an empty set of names."""
@@ -138,8 +140,8 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
 
     def extract_output(self, names: set[str]) -> Labels:
         """Return the labels of the names; SourceError if `check_classes` raises it."""
-        if self._are_integers and names:
-            if self._is_complete:
+        if self._names_are_labels and names:
+            if self._has_all_names:
                 check_classes(max(map(int, names)), len(names), "the input")
             return make_integer_labels(names)
         return Labels(tuple(sorted(names)))

@@ -23,7 +23,7 @@ class Payload:
     """Kind of a record's bytes. This base class is for bytes that describe themselves, such as image files.
 
     Attributes:
-        is_escaped: whether `entry_texts` escapes characters of features that are not ASCII.
+        is_escaped: whether `entry_texts` escapes the non-ASCII characters of features.
         is_fetched: whether `fetch` reads the bytes, instead of a read of the reference's range of its file.
     """
 
@@ -45,7 +45,7 @@ class Payload:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a key may occur several times, because all records with that key are equal; not by default."""
+        """Whether a key may occur several times, because all records with that key are equal; False by default."""
         return False
 
     def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
@@ -68,14 +68,14 @@ def features_text(features: Mapping[str, Any], *, is_escaped: bool) -> str:
     """Return features as JSON: an object in their order, with NaN as Python writes it; an empty string without features.
 
     Args:
-        features: values by name; values of NumPy become lists and numbers, bytes become a digest.
+        features: values by name; see `_to_json_value` for those that JSON cannot hold.
         is_escaped: whether characters that are not ASCII are escaped.
     """
     return _ENCODERS[is_escaped].encode(features) if features else ""
 
 
 def _to_json_value(value: Any) -> Any:
-    """Convert a value that JSON cannot hold: bytes to their digest, arrays and label maps to lists."""
+    """Convert a value that JSON cannot hold: bytes to their digest; NumPy's values and a `RangedMap` to lists or numbers."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return f"blake2b:{hashlib.blake2b(value, digest_size=_DIGEST_BYTES).hexdigest()}"
     if hasattr(value, "tolist"):

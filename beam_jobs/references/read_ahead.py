@@ -25,8 +25,8 @@ def read_ahead(
         items: items, taken as they are needed.
         read: function that reads the content of an item.
         size_of: function that returns the bytes of an item's content.
-        thread_count: number of threads; also the most items that are read ahead.
-        max_ahead_bytes: most bytes that are read ahead, except for a single item that is larger.
+        thread_count: number of threads, and maximum number of items that are read ahead.
+        max_ahead_bytes: maximum number of bytes that are read ahead, except for a single item that is larger.
     """
     pending: collections.deque[tuple[_Item, Future[_Content]]] = collections.deque()
     pending_bytes = 0

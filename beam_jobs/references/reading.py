@@ -38,7 +38,9 @@ def read_reference(reference: Reference) -> bytes:
     storage = storage_for(path)
     try:
         if reference.offset == WHOLE_FILE:
-            return _check_whole_file(reference, storage.read(path, reference.size))
+            data = storage.read(path, reference.size)
+            _check_size(reference, data)
+            return data
         data = storage.read_range(path, reference.offset, reference.size)
     except StorageUnavailableError:
         # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
@@ -85,13 +87,12 @@ def _check_crc32(reference: Reference, data: bytes, expected: int) -> None:
         raise BadRecordError(reference.origin, reason, reference.offset)
 
 
-def _check_whole_file(reference: Reference, data: bytes) -> bytes:
-    """Return the bytes of a file; raise BadRecordError unless they have its listed size, on which plan and --append depend."""
+def _check_size(reference: Reference, data: bytes) -> None:
+    """Raise BadRecordError unless the bytes of a whole file have its listed size, on which the plan and --append depend."""
     if len(data) != reference.size:
         raise BadRecordError(
             reference.origin, f"changed during the run: {len(data)} bytes, {reference.size} when it was listed"
         )
-    return data
 
 
 def read_references(references: Iterable[Reference]) -> Iterator[tuple[Reference, bytes | BadRecordError]]:

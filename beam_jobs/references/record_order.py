@@ -33,20 +33,20 @@ class RecordOrder:
     shuffle: bool
     seed: int
 
-    def positions(self, digests: Positions, unit_index: int, first: int) -> Positions:
+    def positions(self, digests: npt.NDArray[np.uint64], unit_index: int, first_index: int) -> Positions:
         """Return the positions of consecutively listed records.
 
         Args:
             digests: uint64 [n]: the low half of the digest of each record's key.
             unit_index: index of the unit.
-            first: index of the first record in the unit.
+            first_index: index in the unit of the first of these records.
 
         Returns:
             uint64 [n]. With a shuffle, the finaliser of splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
             Generators", 2014) of digest + (seed + 1) * increment: different digests have different positions for every seed.
         """
         if not self.shuffle:
-            start = (unit_index << _UNIT_SHIFT) + first
+            start = (unit_index << _UNIT_SHIFT) + first_index
             return np.arange(start, start + len(digests), dtype=np.uint64)
         # Products and sums of uint64 arrays are taken modulo 2**64.
         mixed: Positions = digests + np.uint64(((self.seed + 1) * _GOLDEN) % 2**64)

@@ -101,7 +101,8 @@ def check_job_server(options: PipelineOptions, report: Callable[[str], None]) ->
 def counter_value(counter: MetricResult) -> int | None:
     """Return the value of a counter of a job; None if its engine sent no value.
 
-    An engine may send the committed value, the attempted one, or both; `MetricResult.result` is None for a committed 0 alone.
+    An engine may send the committed value, the attempted one, or both; `MetricResult.result` is None if the only
+    value is a committed 0.
     """
     value = counter.attempted if counter.committed is None else counter.committed
     return None if value is None else int(value)
@@ -128,7 +129,7 @@ def is_over(result: PipelineResult) -> bool:
 def job_has_ended(identity: Mapping[str, str], options: PipelineOptions) -> bool | None:
     """Return whether the job of another run has ended; None if that is unknown.
 
-    It is unknown if this run has another runner, or if the job's engine has no known address or does not answer.
+    It is unknown if this run has a different runner, or if the job's engine has no known address or does not answer.
 
     Args:
         identity: identity of the job.
@@ -167,14 +168,14 @@ def _dataflow_job_has_ended(identity: Mapping[str, str], *, is_anonymous: bool) 
 
 
 def _portable_job_has_ended(identity: Mapping[str, str]) -> bool:
-    """Return whether a job is in a terminal state by its job server, or unknown to a Prism, which was then restarted."""
+    """Return whether a job's server reports a terminal state, or is a Prism that does not know the job, and so was restarted."""
     with grpc.insecure_channel(identity["endpoint"]) as channel:
         request = beam_job_api_pb2.GetJobStateRequest(job_id=identity["id"])
         try:
             answer = beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(request, timeout=_ANSWER_SECONDS)
         except grpc.RpcError as error:
-            # A job of Prism ends with the process of Prism. Jobs of Flink and Spark may outlive their job servers, which send
-            # another message.
+            # A job of Prism ends with the process of Prism. Jobs of Flink and Spark may outlive their job servers, which send a
+            # different message.
             if error.details() == _UNKNOWN_TO_PRISM.format(identity["id"]):
                 return True
             raise

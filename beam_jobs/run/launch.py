@@ -33,13 +33,13 @@ class Launch:
     """Settings for starting and watching a job.
 
     Attributes:
-        report: called with lines about the job: warnings, and for a job that may outlive this process its name, and whether it goes
-            on or was cancelled.
+        report: called with lines about the job: warnings, and for a job that may outlive this process its name, and whether it
+            continues or was cancelled.
         draws_bar: whether a bar on stderr shows the job's progress.
         reports_counters: whether `report` is also called with the counters of a job that may outlive this process, without a bar.
         detach: whether to leave the job once it is submitted.
         runner: runner of a program's pipeline; None makes the runner that the options name.
-        every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
+        poll_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
     """
 
     report: Callable[[str], None] = _ignore_line
@@ -47,7 +47,7 @@ class Launch:
     reports_counters: bool = False
     detach: bool = False
     runner: PipelineRunner | None = None
-    every_seconds: float | None = None
+    poll_seconds: float | None = None
 
 
 class JobRun:
@@ -108,7 +108,7 @@ class JobRun:
             with (
                 _translate_failures(runner, job, lambda: is_over(result)),
                 job_progress(
-                    result, launch.draws_bar, launch.report if launch.reports_counters else None, launch.every_seconds
+                    result, launch.draws_bar, launch.report if launch.reports_counters else None, launch.poll_seconds
                 ),
             ):
                 result.wait_until_finish()
@@ -123,18 +123,18 @@ class JobRun:
         try:
             with (
                 _translate_failures(runner),
-                job_progress(result, self.launch.draws_bar, every_seconds=self.launch.every_seconds),
+                job_progress(result, self.launch.draws_bar, poll_seconds=self.launch.poll_seconds),
             ):
                 result.wait_until_finish()
         except KeyboardInterrupt:
-            # Workers in other processes would go on for a while.
+            # Otherwise workers in other processes would continue for a while.
             with contextlib.suppress(Exception):
                 result.cancel()
             raise
 
     def _cancel(self, result: PipelineResult, job: str) -> None:
         """Cancel a job and wait for its end, up to a time limit; report the outcome, even if cancelling fails."""
-        # First, since this process may be ended before the engine answers.
+        # Reported first, since this process may be ended before the engine answers.
         self.launch.report(f"cancelling {job}")
         try:
             result.cancel()
@@ -156,7 +156,7 @@ def _translate_failures(runner: str, job: str = "", has_ended: Callable[[], bool
     Args:
         runner: class name of the runner.
         job: name of the submitted job, from `describe_job`; empty before it is submitted.
-        has_ended: returns whether the job has ended. An error before its end is a lost connection.
+        has_ended: returns whether the job has ended, by default always true. An error before the end is a lost connection.
     """
     try:
         yield

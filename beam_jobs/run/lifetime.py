@@ -1,4 +1,4 @@
-"""Lifetime of a job: whether it ends with the process that started it, or goes on without it."""
+"""Lifetime of a job: whether it ends with the process that started it, or continues without it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tpudata.errors import UsageError
 def ends_with_process(options: PipelineOptions) -> bool:
     """Return whether a job ends at the latest when this process does, since its engine or all its workers end with the process."""
     runner, endpoint = runner_name(options), _read_endpoint(options)
-    # Without an endpoint, the server of Prism is one that `start_prism` starts, and that ends with this process.
+    # Without an endpoint, `start_prism` starts the server of Prism, which then ends with this process.
     if is_in_process(runner) or endpoint == EMBEDDED or (runner == PRISM and not endpoint):
         return True
     return find_worker_environment(options) == LOOPBACK
 
 
 def outlives_process(options: PipelineOptions) -> bool:
-    """Return whether a job is known to go on when this process ends: its engine and its workers are elsewhere."""
+    """Return whether a job is known to continue when this process ends: its engine and its workers are elsewhere."""
     # Without an endpoint Beam starts a job server, which ends with this process.
     has_engine_elsewhere = bool(_read_endpoint(options)) or "dataflow" in runner_name(options).lower()
     return has_engine_elsewhere and not ends_with_process(options)
 
 
 def check_detachable(options: PipelineOptions) -> None:
-    """Raise UsageError if a job cannot go on without this process."""
+    """Raise UsageError if a job cannot continue without this process."""
     if not outlives_process(options):
         runner = runner_name(options)
         raise UsageError(

@@ -55,13 +55,13 @@ class LocalRunner(FnApiRunner):  # type: ignore[misc]
             lifeline.close()
 
 
-# One for each run of this process that has workers.
+# The lifeline of each run in this process that uses a LocalRunner.
 _lifelines: list[Lifeline] = []
 
 
 @Environment.register_urn(_URN, bytes)
 class _WorkerEnvironment(Environment):  # type: ignore[misc]
-    """Environment in which steps run: a worker process that holds the lifeline of a file descriptor."""
+    """Environment in which steps run: a worker process that inherits a file descriptor, its lifeline."""
 
     def __init__(
         self, lifeline_descriptor: int, capabilities: Iterable[str] = (), artifacts: Iterable[Any] = ()
@@ -140,9 +140,9 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
             f"worker process {self._process.pid} {outcome}. If memory ran out, use fewer --workers; run again with --resume to"
             " convert the rest."
         )
-        # Requests that are still to come also fail.
+        # Repeated, so that requests that are still to come also fail.
         while not self._is_stopping.wait(_FAIL_EVERY_SECONDS):
-            # Another thread may add a request meanwhile; the next round then finds it.
+            # RuntimeError: another thread added a request during the loop over them; the next round finds it.
             with contextlib.suppress(RuntimeError):
                 self.control_conn.abort(error)
 

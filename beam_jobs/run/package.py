@@ -126,7 +126,7 @@ def _list_files(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def _read_metadata() -> str:
-    """Return the core metadata that pip needs, the name, the version and the requirements; UsageError without an installation."""
+    """Return the core metadata that pip needs: name, version, requirements and extras; UsageError without an installation."""
     try:
         required = importlib.metadata.requires(_NAME) or []
     except importlib.metadata.PackageNotFoundError:
@@ -135,7 +135,7 @@ def _read_metadata() -> str:
             f" `{format_install_command()}`, or pass --setup_file=FILE of a clone."
         ) from None
     lines = ["Metadata-Version: 2.1", f"Name: {_NAME}", f"Version: {__version__}"]
-    # Also the extras: on a worker that lacks one, the message names its packages.
+    # The extras are included, so that on a worker that lacks one, the message names its packages.
     lines += [f"Requires-Dist: {requirement}" for requirement in required]
     lines += [
         f"Provides-Extra: {extra}" for extra in importlib.metadata.metadata(_NAME).get_all("Provides-Extra") or []

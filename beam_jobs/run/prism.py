@@ -37,7 +37,9 @@ _log = logging.getLogger("tpudata")
 
 
 def start_prism(options: PipelineOptions) -> None:
-    """Start a server of Prism if the options name PrismRunner and no server, unless one of this process is running.
+    """Point the options to a Prism server, started if this process has none for this binary.
+
+    Do nothing if they name another runner or a server, or if Beam fetches the binary itself.
 
     The server serves all jobs of this process, and ends with the process, not with a job: workers here fail when their server
     ends.
@@ -78,7 +80,7 @@ class _Server:
     @classmethod
     def start(cls, binary: Path) -> _Server:
         """Start a server, and wait until it serves; TpudataError if it does not start."""
-        # A free port, which the server takes once it is closed here.
+        # Find a free port, which the server takes once this socket is closed.
         with socket.create_server(("127.0.0.1", 0)) as port_finder:
             port = int(port_finder.getsockname()[1])
         lifeline = Lifeline()
@@ -95,7 +97,7 @@ class _Server:
             )
             if _wait_until_served(port, process):
                 return cls(process, port, lifeline)
-            # Ends the server if it still runs.
+            # End the server if it still runs.
             lifeline.close()
             process.wait()
             log.seek(0)
@@ -114,7 +116,8 @@ def find_prism(location: str | None = None) -> Path:
     """Return the path of a Prism binary; build it if it is missing.
 
     Args:
-        location: value of `--prism_location`; None or empty looks in the user's caches of tpudata and of Beam, and on the PATH.
+        location: value of `--prism_location`; if it is None or empty, the user's caches of tpudata and of
+            Beam and the PATH are searched.
 
     Raises:
         UsageError: `location` is not a program, or Prism is not installed and cannot be built here.
@@ -161,7 +164,7 @@ def _build(path: Path) -> None:
             raise UsageError(
                 f"--runner={PRISM}: `{_INSTALL}` failed ({_find_last_line(completed.stderr)}). Repair that, {alternatives}."
             )
-        # Under its name only once it is complete.
+        # The binary gets its name only once it is complete.
         Path(folder, "prism").replace(path)
 
 
@@ -175,7 +178,7 @@ def _is_handled_by_beam(location: str | None) -> bool:
 
 
 def _find_last_line(text: str) -> str:
-    """Return the last line of the output of a program, or words for none."""
+    """Return the last line of the output of a program; "without a message" if there is none."""
     lines = text.strip().splitlines()
     return lines[-1].strip() if lines else "without a message"
 

@@ -6,9 +6,9 @@ rewrites a few times a second at most:
     8   records done, int64 little-endian
     8   bytes read, int64 little-endian
 
-and another one of the same form with the inputs that it has listed, and their bytes. The plan writes the totals into a third file.
-The process that started the run adds the files up. Jobs of other runners show Beam's counters instead: records, bytes_read,
-shards_written.
+A worker that lists inputs keeps a second file of the same form, with the number of listed inputs and their bytes. The plan writes
+the planned totals into one more file. The process that started the run adds the files up. Jobs of other runners show Beam's
+counters instead: records, bytes_read, shards_written.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def job_progress(
     result: PipelineResult,
     draws_bar: bool,
     report: Callable[[str], None] | None = None,
-    every_seconds: float | None = None,
+    poll_seconds: float | None = None,
 ) -> Iterator[None]:
     """Show a job's counters while the context lasts, in a bar on stderr or in lines.
 
@@ -155,13 +155,13 @@ def job_progress(
         result: result of submitting the job.
         draws_bar: whether to draw a bar.
         report: without a bar, called with the lines; None shows none.
-        every_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
+        poll_seconds: seconds between two readings of the counters; None for 2 with a bar, and 60 for lines.
     """
     stop = threading.Event()
     if draws_bar:
-        watch = functools.partial(_draw_job_bar, result, stop, every_seconds or _BAR_SECONDS)
+        watch = functools.partial(_draw_job_bar, result, stop, poll_seconds or _BAR_SECONDS)
     elif report is not None:
-        watch = functools.partial(_report_job_lines, result, stop, every_seconds or _LINE_SECONDS, report)
+        watch = functools.partial(_report_job_lines, result, stop, poll_seconds or _LINE_SECONDS, report)
     else:
         yield
         return
@@ -172,14 +172,14 @@ def job_progress(
     finally:
         stop.set()
         # Wait, so that nothing is drawn after the caller's next output; at most 1 s, since the runner may not answer.
-        thread.join(1)
+        thread.join(timeout=1)
 
 
-def _draw_job_bar(result: PipelineResult, stop: threading.Event, every_seconds: float) -> None:
+def _draw_job_bar(result: PipelineResult, stop: threading.Event, poll_seconds: float) -> None:
     """Draw a bar of a job's counters until `stop` is set."""
     # This loop sets the pace, so tqdm draws at every call.
     with tqdm(total=None, unit="B", unit_scale=True, desc="converting", leave=False, mininterval=0, miniters=0) as bar:
-        while not stop.wait(every_seconds):
+        while not stop.wait(poll_seconds):
             # A runner that does not answer leaves the bar unchanged.
             with contextlib.suppress(Exception):
                 counts = read_job_counts(result)
@@ -188,11 +188,11 @@ def _draw_job_bar(result: PipelineResult, stop: threading.Event, every_seconds: 
 
 
 def _report_job_lines(
-    result: PipelineResult, stop: threading.Event, every_seconds: float, report: Callable[[str], None]
+    result: PipelineResult, stop: threading.Event, poll_seconds: float, report: Callable[[str], None]
 ) -> None:
     """Report a line of a job's counters whenever they change, until `stop` is set."""
     last_line = ""
-    while not stop.wait(every_seconds):
+    while not stop.wait(poll_seconds):
         # A runner that does not answer gives no line.
         with contextlib.suppress(Exception):
             counts = read_job_counts(result)

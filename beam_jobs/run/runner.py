@@ -22,7 +22,7 @@ from tpudata.console.process import limit_workers
 from tpudata.error_text.lines import one_line
 from tpudata.errors import MissingExtraError, UsageError
 
-# DirectRunner first tries to download another engine (Beam 2.68 and later); this one comes with the package.
+# DirectRunner first tries to download another engine (Beam 2.68 and later); FnApiRunner is part of Beam's package.
 LOCAL_RUNNER = "FnApiRunner"
 _IN_PROCESS = (
     *(LOCAL_RUNNER, LocalRunner.__name__),
@@ -39,7 +39,7 @@ class _Options(PipelineOptions):  # type: ignore[misc]
 
     def view_as(self, cls: type[_View]) -> _View:
         """Return the view of a class of options, which shares its values with these options."""
-        # In `__dict__`: Beam treats attributes as options.
+        # The views are kept in `__dict__`, since Beam treats attributes as options.
         views = self.__dict__.setdefault("_views", {})
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -61,10 +61,10 @@ def parse_beam_flags(beam_flags: Sequence[str], workers: int) -> tuple[PipelineO
     Raises:
         UsageError: a flag of Beam has an invalid value, or several workers are requested of a runner that is not local.
     """
-    _, unknown = _make_beam_parser().parse_known_args(list(beam_flags))
+    _, unknown_words = _make_beam_parser().parse_known_args(list(beam_flags))
     options = _Options(list(beam_flags))
     _set_runner(options, workers)
-    return options, unknown
+    return options, unknown_words
 
 
 def read_program_options(
@@ -84,7 +84,7 @@ def read_program_options(
     if isinstance(program_options, PipelineOptions):
         options = copy.deepcopy(program_options)
     elif isinstance(program_options, Mapping):
-        # By flag or attribute, such as `no_use_public_ips` and `use_public_ips`. An option that is None keeps its default.
+        # An option is named by its flag or its attribute, such as `no_use_public_ips` and `use_public_ips`; None keeps its default.
         names = {name.removeprefix("--") for name in beam_flag_names()}
         names |= {action.dest for action in _make_beam_parser()._actions}
         for name in program_options:
@@ -153,7 +153,7 @@ def new_pipeline(
 
     Args:
         options: options of the runner.
-        max_parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
+        max_parts: maximum number of parts of the work, which limits the worker processes of the local runner; None if unknown.
         runner: the runner; None makes the runner that the options name.
 
     Raises:
@@ -199,7 +199,7 @@ def temporary_pipeline(
 
     Args:
         options: options of the runner.
-        max_parts: largest number of parts of the work, which limits the worker processes of the local runner; None if unknown.
+        max_parts: maximum number of parts of the work, which limits the worker processes of the local runner; None if unknown.
         runner: the runner; None makes the runner that the options name.
 
     Raises:

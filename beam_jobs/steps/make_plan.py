@@ -83,7 +83,7 @@ def plan_here(
 
 
 def plan_tally(
-    begin: bytes,
+    impulse: bytes,
     tally: Tally,
     ratios: Mapping[str, float],
     options: ConvertOptions,
@@ -96,7 +96,7 @@ def plan_tally(
     """Return the plan for the counts of a run, and report its totals.
 
     Args:
-        begin: the one element that starts the step; `tally`, `ratios` and `counts` are side inputs.
+        impulse: the one element that starts the step; `tally`, `ratios` and `counts` are side inputs.
         tally: sizes of the listed inputs.
         ratios: by split, the estimated ratio of the bytes of content in a shard to those in the input.
         options: options for the size and number of shards.
@@ -107,11 +107,11 @@ def plan_tally(
         facts: facts about the input that are known before it is listed.
 
     Raises:
-        OutputError: the output has shards of another plan.
+        OutputError: the output has shards of a different plan.
         SourceError: there is nothing to convert, or the source needs classes and no record has one.
         UsageError: the requested number of shards cannot be made.
     """
-    del begin
+    del impulse
     # An append may have nothing to add.
     if base is None and not tally.splits and list_listing_rejects(options.output):
         raise SourceError(

@@ -43,7 +43,7 @@ def _collect_characters(data: bytes, options: TextOptions) -> str:
     """Return the characters of the documents in a serialized pack, each once."""
     characters = CharacterSet()
     for texts in read_texts(read_packs([Pack.from_bytes(data)]), options):
-        # None for a document that cannot be read.
+        # `texts` is None for a document that cannot be read.
         for text in texts or ():
             characters.add(text)
     return characters.characters

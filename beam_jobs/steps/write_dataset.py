@@ -27,7 +27,7 @@ class WriteDataset(beam.PTransform):  # type: ignore[misc]
         plan: the Plan, a PCollection of one element.
         context: the ShardContext, a PCollection of one element.
         counts: the InputCounts of all inputs, a PCollection of one element, or an empty one if nothing is counted.
-        progress: gets the bytes of each input.
+        progress: gets the bytes of each input; None reports nothing.
     """
 
     def __init__(

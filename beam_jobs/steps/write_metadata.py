@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.converter import Converter, ShardContext, Summary
-from beam_jobs.output.folder import reject_another_run
+from beam_jobs.output.folder import equals_stored, reject_another_run
 from beam_jobs.output.rejects import list_listing_rejects
 from beam_jobs.output.removal import remove_temporary_files
 from beam_jobs.planning.input_counts import InputCounts
@@ -38,7 +37,7 @@ class _Totals(NamedTuple):
         shards: shards of each split, in the order of their names.
         decoded_bytes: bytes of each split's records as tensors.
         rejected: number of rejected inputs by kind, including those that the listing rejected.
-        converted: number of inputs stored in another encoding, by reason.
+        converted: number of re-encoded inputs, by reason.
         files: the shards and their other files.
     """
 
@@ -69,7 +68,7 @@ class WriteMetadata(LimitedStep):
     @holds_limits
     def process(
         self,
-        begin: bytes,
+        impulse: bytes,
         results: Iterable[tuple[Any, ...]],
         plan: Plan,
         context: ShardContext,
@@ -78,7 +77,7 @@ class WriteMetadata(LimitedStep):
         """Write the metadata of one dataset, and yield its manifest.
 
         Args:
-            begin: the one element that starts the step.
+            impulse: the one element that starts the step.
             results: the ShardResult of every shard, as a tuple.
             plan: plan of the shards.
             context: facts about all inputs, as the converter got them.
@@ -88,7 +87,7 @@ class WriteMetadata(LimitedStep):
             SourceError: there is no record, or too many inputs were rejected.
             OutputError: another run has claimed the folder or written to it.
         """
-        del begin
+        del impulse
         converter = self._spec.converter.apply_context(context)
         totals = _add_up(results, converter, plan, input_counts)
         self._check_rejected(totals.rejected, plan.input_count + sum(input_counts.rejected.values()))
@@ -173,18 +172,14 @@ class WriteMetadata(LimitedStep):
         return write_metadata(output, manifest, class_names, written_files)
 
     def _is_complete(self, manifest: Manifest) -> bool:
-        """Return whether an earlier attempt of this step has completed the dataset, and so dropped the claim."""
+        """Return whether an earlier attempt at this step completed the dataset, and so dropped the claim; False without a claim."""
         output = self._options.output
         if self._claim is None or has_claim(output, self._claim):
             return False
         storage = storage_for(output)
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
             return False
-        stored_manifest = open_dataset(output).manifest
-        # `write_metadata` sets the two replaced fields, so `manifest` lacks them.
-        return (
-            dataclasses.replace(stored_manifest, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds) == manifest
-        )
+        return equals_stored(manifest, open_dataset(output).manifest)
 
     def _drop_claim(self) -> None:
         """Remove the claim, unless it ends with the process that started the run."""
@@ -202,11 +197,7 @@ class WriteMetadata(LimitedStep):
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest in the folder is neither `before`, nor `after`, which a retry finds."""
         stored_manifest = open_dataset(self._options.output).manifest
-        # `write_metadata` sets these two fields.
-        if dataclasses.replace(stored_manifest, labels_crc32c=before.labels_crc32c, tfds=before.tfds) not in (
-            before,
-            after,
-        ):
+        if not (equals_stored(before, stored_manifest) or equals_stored(after, stored_manifest)):
             raise OutputError(
                 f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."
@@ -232,7 +223,14 @@ class WriteMetadata(LimitedStep):
 
 
 def _add_up(results: Iterable[tuple[Any, ...]], converter: Converter, plan: Plan, input_counts: InputCounts) -> _Totals:
-    """Add up the ShardResults of all shards, in the order of the shards' names, and the inputs that the listing rejected."""
+    """Add up the ShardResults of all shards, in the order of the shards' names, and the inputs that the listing rejected.
+
+    Args:
+        results: the ShardResult of every shard, as a tuple.
+        converter: converter that reads and merges the summaries of shards.
+        plan: plan of the shards, which names the splits.
+        input_counts: counts of inputs that are in no shard.
+    """
     totals = _Totals(
         summary=converter.new_summary(),
         shards={name: [] for name in plan.splits},

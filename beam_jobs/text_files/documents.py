@@ -19,7 +19,7 @@ from beam_jobs.text_files.document_form import JSON_ROW, RowForm
 from beam_jobs.text_files.formats import TEXT_FORMATS
 from beam_jobs.text_files.forms import TextForm, detect_form, detect_text_compression
 from beam_jobs.text_files.options import AUTO, FILES, PARALLEL, PARQUET, SQUAD, TextOptions
-from beam_jobs.text_files.parallel_lines import find_targets, pair_lines
+from beam_jobs.text_files.parallel_lines import find_target_path, pair_lines
 from beam_jobs.text_files.parquet_rows import check_group, read_group_rows, read_row_groups
 from beam_jobs.text_files.spans.blocks import SpanBlock, find_line_blocks, find_line_blocks_in_range, gather_spans
 from beam_jobs.text_files.spans.csv_rows import has_text
@@ -59,8 +59,8 @@ def text_parts(files: Iterable[TextFile], options: TextOptions, range_bytes: int
         elif form.has_ranges:
             # As few ranges as the target size allows, of equal size.
             count = -(-file.size // range_bytes)
-            cuts = [file.size * index // count for index in range(count + 1)]
-            yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(cuts))
+            bounds = [file.size * index // count for index in range(count + 1)]
+            yield from (TextPart(file, form, start, stop) for start, stop in itertools.pairwise(bounds))
         else:
             yield TextPart(file, form, start=0, stop=file.size)
 
@@ -73,8 +73,8 @@ def document_blocks(
     Args:
         part: a part of `text_parts`.
         options: options of the form.
-        reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format. If it
-            returns, the listing continues.
+        reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format or without
+            a required column. If it returns, the listing continues.
         note: called with the kind of a note and an example: COLUMNS and a column that no field names or, if the form is `auto`,
             FOUND_ROWS or FOUND_LINES and the file.
         rejects_damage: whether a damaged compressed file, Parquet file or row group is rejected instead of raising. Each is then
@@ -82,17 +82,17 @@ def document_blocks(
 
     Raises:
         SourceError: the documents cannot be separated, as in a JSON array without an end or a row of CSV that is too long; the
-            targets are missing or have another number of lines; or, unless `rejects_damage`, a column of Parquet has an
-            unsupported type.
+            targets are missing or differ from the inputs in their number of lines; or, unless `rejects_damage`, a column of Parquet
+            has an unsupported type.
         CorruptionError: a compressed file or a Parquet file is damaged, unless `rejects_damage`.
         UsageError: the options do not fit the file.
     """
     file = part.file
-    targets = find_targets(file.path, options) if options.targets_file is not None else ""
+    target_path = find_target_path(file.path, options) if options.targets_file is not None else ""
     try:
         form = part.form or detect_form(file.path, options)
-        targets_compression = detect_text_compression(targets) if targets else ""
-        for path, compression in ((file.path, form.compression), (targets, targets_compression)):
+        target_compression = detect_text_compression(target_path) if target_path else ""
+        for path, compression in ((file.path, form.compression), (target_path, target_compression)):
             if rejects_damage and compression:
                 # Unpack to the end, without keeping the content.
                 collections.deque(decompress_file(path, compression), maxlen=0)
@@ -111,25 +111,31 @@ def document_blocks(
         note(FOUND_ROWS if text_format.has_fields else FOUND_LINES, file.name)
     if not form.headerless:
         _note_columns(form.columns, options, note)
-    for index, spans in enumerate(_read_blocks(part, form, targets, options, reject, note, rejects_damage)):
-        if not index and text_format.row == JSON_ROW and form.kind != PARQUET:
+    for index, span_block in enumerate(_read_blocks(part, form, target_path, options, reject, note, rejects_damage)):
+        if index == 0 and text_format.row == JSON_ROW and form.kind != PARQUET:
             # Only the first row's columns are noted: reading the keys of each row would take as long as converting it. The columns
             # of Parquet are in its footer, see `_read_rows`.
-            _note_columns(_read_first_keys(spans), options, note)
-        block = _reject_large(DocumentBlock(file, row_form, spans, is_addressed), form, options, reject)
+            _note_columns(_read_first_keys(span_block), options, note)
+        block = _reject_large(DocumentBlock(file, row_form, span_block, is_addressed), form, options, reject)
         if len(block.spans.sizes):
             yield block
 
 
 def _read_blocks(
-    part: TextPart, form: TextForm, targets: str, options: TextOptions, reject: Reject, note: Note, rejects_damage: bool
+    part: TextPart,
+    form: TextForm,
+    target_path: str,
+    options: TextOptions,
+    reject: Reject,
+    note: Note,
+    rejects_damage: bool,
 ) -> Iterator[SpanBlock]:
-    """Yield the spans of a part's documents in blocks, of any size.
+    """Yield blocks of the spans of a part's documents, including documents that are too large.
 
     Args:
         part: part of a file.
         form: form of the file.
-        targets: path of the file of targets; empty if there are none.
+        target_path: path of the file of targets; empty if there is none.
         options: options of the form.
         reject: called with the error of a document that is not valid.
         note: called with the kind of a note and an example: a column of Parquet that no field names.
@@ -141,14 +147,14 @@ def _read_blocks(
         spans = _read_rows(part, options, reject, note, rejects_damage)
     elif form.kind == PARALLEL:
         spans = pair_lines(
-            file.path, targets, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
+            file.path, target_path, options, lambda offset, reason: reject(BadRecordError(file.path, reason, offset))
         )
     elif form.kind == SQUAD:
         spans = read_questions(file.path, form.compression, options.document_bytes, reject_row)
     elif form.kind == FILES:
         spans = _read_whole(file, form, options.document_bytes)
     else:
-        return _read_spans(part, form, options.document_bytes)
+        return _read_span_blocks(part, form, options.document_bytes)
     return gather_spans(spans)
 
 
@@ -169,11 +175,11 @@ def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> Non
             note(COLUMNS, name)
 
 
-def _read_first_keys(spans: SpanBlock) -> Iterable[str]:
+def _read_first_keys(block: SpanBlock) -> Iterable[str]:
     """Return the keys of the first row; empty if it is not a JSON object, and so will be rejected when it is read."""
-    start, size = int(spans.starts[0]), int(spans.sizes[0])
+    start, size = int(block.starts[0]), int(block.sizes[0])
     try:
-        row = parse_input_json(spans.data[start : start + size].decode())
+        row = parse_input_json(block.data[start : start + size].decode())
     except ValueError:
         return ()
     return row if isinstance(row, dict) else ()
@@ -207,9 +213,9 @@ def _reject_large(block: DocumentBlock, form: TextForm, options: TextOptions, re
     return block._replace(spans=block.spans.take(is_allowed))
 
 
-def _read_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
-    """Yield the spans of a part's documents, without the row that names the columns."""
-    blocks = _find_spans(part, form, limit)
+def _read_span_blocks(part: TextPart, form: TextForm, max_document_bytes: int) -> Iterator[SpanBlock]:
+    """Yield blocks of the spans of a part's documents, without the row that names the columns."""
+    blocks = _find_span_blocks(part, form, max_document_bytes)
     has_header = form.columns and not form.headerless and part.start == 0
     return _drop_header(blocks, form.delimiter) if has_header else blocks
 
@@ -218,9 +224,9 @@ def _drop_header(blocks: Iterator[SpanBlock], delimiter: str) -> Iterator[SpanBl
     """Yield the rows after the one that names the columns, the first row with text."""
     for block in blocks:
         rows = zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
-        data = (block.data[start : start + size] for start, size in rows)
+        contents = (block.data[start : start + size] for start, size in rows)
         # A row without data is too large; it counts as text.
-        header_index = next((index for index, row in enumerate(data) if not row or has_text(row, delimiter)), None)
+        header_index = next((index for index, row in enumerate(contents) if not row or has_text(row, delimiter)), None)
         if header_index is not None:
             if header_index + 1 < len(block.sizes):
                 yield block.take(slice(header_index + 1, None))
@@ -228,26 +234,28 @@ def _drop_header(blocks: Iterator[SpanBlock], delimiter: str) -> Iterator[SpanBl
     yield from blocks
 
 
-def _find_spans(part: TextPart, form: TextForm, limit: int) -> Iterator[SpanBlock]:
-    """Yield the spans of a part: of a range of the file if the format can be read in ranges, otherwise of the file."""
+def _find_span_blocks(part: TextPart, form: TextForm, max_document_bytes: int) -> Iterator[SpanBlock]:
+    """Yield blocks of the spans of a part: of a range of the file if the format can be read in ranges, otherwise of the file."""
     path = part.file.path
     text_format = TEXT_FORMATS[form.kind]
     if text_format.is_lines:
         delimiter = form.delimiter.encode()
         if not form.compression:
-            return find_line_blocks_in_range(path, part.start, part.stop, limit, delimiter=delimiter)
-        return find_line_blocks(decompress_file(path, form.compression), offset=0, limit=limit, delimiter=delimiter)
+            return find_line_blocks_in_range(path, part.start, part.stop, max_document_bytes, delimiter=delimiter)
+        return find_line_blocks(
+            decompress_file(path, form.compression), offset=0, max_bytes=max_document_bytes, delimiter=delimiter
+        )
     if form.has_ranges and text_format.in_range is not None:
-        return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, limit))
+        return gather_spans(text_format.in_range(path, part.start, part.stop, form.delimiter, max_document_bytes))
     assert text_format.in_stream is not None, f"{form.kind} has a separate reader"
     chunks = decompress_file(path, form.compression) if form.compression else read_plain_chunks(path, 0, part.stop)
-    return gather_spans(text_format.in_stream(chunks, form.delimiter, limit, path))
+    return gather_spans(text_format.in_stream(chunks, form.delimiter, max_document_bytes, path))
 
 
-def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
+def _read_whole(file: TextFile, form: TextForm, max_document_bytes: int) -> Iterator[Span]:
     """Yield the span of a file that is one document; nothing if the file is empty or only a byte order mark.
 
-    The span has the content of a compressed file, unless it is larger than `limit`.
+    The span has the content of a compressed file, unless it is larger than `max_document_bytes`.
     """
     if not form.compression:
         # A byte order mark alone is not a document.
@@ -258,7 +266,7 @@ def _read_whole(file: TextFile, form: TextForm, limit: int) -> Iterator[Span]:
     size = 0
     for chunk in decompress_file(file.path, form.compression):
         size += len(chunk)
-        if size <= limit:
+        if size <= max_document_bytes:
             pieces.append(chunk)
         else:
             pieces.clear()
@@ -279,7 +287,7 @@ def _read_rows(
         rejects_damage: whether a damaged file and damaged row groups are rejected instead of raising.
 
     Raises:
-        SourceError, CorruptionError: a row group, or the whole file, cannot be read; it is rejected instead if `rejects_damage`.
+        SourceError, CorruptionError: a row group, or the whole file, cannot be read, and `rejects_damage` is false.
     """
     file = part.file
     reject_row = functools.partial(_reject_row, file, reject)

@@ -78,40 +78,40 @@ class TextFormat(NamedTuple):
 # These functions only have the arguments of FindInStream or FindInRange; an underscore begins the names of unused arguments.
 
 
-def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit)
+def _split_paragraphs(chunks: Iterable[bytes], _delimiter: str, max_bytes: int, _path: str) -> Iterator[Span]:
+    return join_paragraphs(line_spans(chunks, offset=0, max_bytes=max_bytes), max_bytes)
 
 
-def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return join_paragraphs_in_range(path, start, stop, limit)
+def _split_paragraphs_in_range(path: str, start: int, stop: int, _delimiter: str, max_bytes: int) -> Iterator[Span]:
+    return join_paragraphs_in_range(path, start, stop, max_bytes)
 
 
-def _split_conll(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return keep_sentences(join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit))
+def _split_conll(chunks: Iterable[bytes], _delimiter: str, max_bytes: int, _path: str) -> Iterator[Span]:
+    return keep_sentences(join_paragraphs(line_spans(chunks, offset=0, max_bytes=max_bytes), max_bytes))
 
 
-def _split_conll_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return keep_sentences(join_paragraphs_in_range(path, start, stop, limit))
+def _split_conll_in_range(path: str, start: int, stop: int, _delimiter: str, max_bytes: int) -> Iterator[Span]:
+    return keep_sentences(join_paragraphs_in_range(path, start, stop, max_bytes))
 
 
-def _split_conllu(chunks: Iterable[bytes], _delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return drop_comments(join_paragraphs(line_spans(chunks, offset=0, limit=limit), limit))
+def _split_conllu(chunks: Iterable[bytes], _delimiter: str, max_bytes: int, _path: str) -> Iterator[Span]:
+    return drop_comments(join_paragraphs(line_spans(chunks, offset=0, max_bytes=max_bytes), max_bytes))
 
 
-def _split_conllu_in_range(path: str, start: int, stop: int, _delimiter: str, limit: int) -> Iterator[Span]:
-    return drop_comments(join_paragraphs_in_range(path, start, stop, limit))
+def _split_conllu_in_range(path: str, start: int, stop: int, _delimiter: str, max_bytes: int) -> Iterator[Span]:
+    return drop_comments(join_paragraphs_in_range(path, start, stop, max_bytes))
 
 
-def _split_documents(chunks: Iterable[bytes], delimiter: str, limit: int, _path: str) -> Iterator[Span]:
-    return split_documents(chunks, delimiter, limit)
+def _split_documents(chunks: Iterable[bytes], delimiter: str, max_bytes: int, _path: str) -> Iterator[Span]:
+    return split_documents(chunks, delimiter, max_bytes)
 
 
-def _split_csv_rows(chunks: Iterable[bytes], delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    return join_rows(line_spans(chunks, offset=0, limit=limit), delimiter, limit, path)
+def _split_csv_rows(chunks: Iterable[bytes], delimiter: str, max_bytes: int, path: str) -> Iterator[Span]:
+    return join_rows(line_spans(chunks, offset=0, max_bytes=max_bytes), delimiter, max_bytes, path)
 
 
-def _split_array_items(chunks: Iterable[bytes], _delimiter: str, limit: int, path: str) -> Iterator[Span]:
-    return array_spans(chunks, limit, path)
+def _split_array_items(chunks: Iterable[bytes], _delimiter: str, max_bytes: int, path: str) -> Iterator[Span]:
+    return array_spans(chunks, max_bytes, path)
 
 
 TEXT_FORMATS: Mapping[str, TextFormat] = MappingProxyType(

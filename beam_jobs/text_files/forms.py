@@ -188,7 +188,7 @@ def _make_column_form(path: str, kind: str, compression: str, head: bytes, optio
     delimiter, columns = find_columns(
         ("\t",) if kind in (TSV, RAW_TSV) else (",", ";", "\t"),
         read_columns=lambda delimiter: _name_columns(_read_first_row(path, kind, head, delimiter), options),
-        are_right=lambda columns: all(name in columns for name in names),
+        accepts_columns=lambda columns: all(name in columns for name in names),
     )
     if not delimiter:
         missing = next(name for name in names if name not in columns)
@@ -219,14 +219,14 @@ def _read_first_row(path: str, kind: str, head: bytes, delimiter: str) -> tuple[
     Raises:
         SourceError: the row cannot be read.
     """
-    spans = line_spans([head], offset=0, limit=_HEAD_BYTES)
+    spans = line_spans([head], offset=0, max_bytes=_HEAD_BYTES)
     rows = drop_blank_lines(spans) if kind == RAW_TSV else join_rows(spans, delimiter, _HEAD_BYTES, path)
     row = next((row for row in rows if has_text(row.data, delimiter)), None)
     if row is None:
         return ()
     if b"\r" in row.data and b"\n" not in head:
         raise SourceError(f"{path}: its lines end with CR alone. Save it with LF or CRLF line ends.")
-    # The row may go on after the head.
+    # The row may continue after the head.
     if row.offset + row.size >= _HEAD_BYTES:
         raise SourceError(
             f"{path}: the first row, with the names of columns, is longer than {_HEAD_BYTES} bytes. Shorten it."

@@ -31,7 +31,7 @@ _PLAIN_FORMS = (LINES, PARAGRAPHS, SEPARATED, FILES)
 PARALLEL = "parallel lines"
 # A file of JSON that is one array, detected by its content; no value of --form.
 JSON_ARRAY = "json array"
-# A file of JSON in the format of SQuAD, detected likewise.
+# A file of JSON in the format of SQuAD, also detected by its content; no value of --form.
 SQUAD = "squad"
 # Names of fields that are labels, if they are whole numbers.
 _LABEL_NAMES = ("label", "labels", "class", "classes", "target", "targets")
@@ -124,7 +124,7 @@ class TextOptions:
         "pairs: a file of as many lines as the input, the targets; * in it is the name of each input file without its last"
         " ending",
         Value("FILE"),
-        # Not the path, which does not decide the content of records.
+        # The path is not stored, since it does not decide the content of records.
         stored=Stored(is_optional=True, write=lambda _: True),
     )
     chat: tuple[str, ...] = option(
@@ -225,7 +225,7 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        # First, since the checks read the names of both sides.
+        # The sides are named first, since the checks read their names.
         if self.targets_file is not None:
             self._name_sides()
         self._check_sides()
@@ -279,7 +279,7 @@ class TextOptions:
 
     def _join_fields(self) -> tuple[TextField, ...]:
         """Return the fields of a pair or a chat, then the other fields; UsageError if one of these is text or has a name in use."""
-        # Of several inputs, only the first must be present.
+        # If there are several inputs, only the first must be present.
         optional_names = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional_names else None) for name in self.sides)
         # A field `text` is the default of --field, which a pair or a chat replaces.

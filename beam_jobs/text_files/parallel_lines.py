@@ -37,25 +37,25 @@ def names_each_file(pattern: str) -> bool:
     return _ANY in pattern
 
 
-def find_targets(path: str, options: TextOptions) -> str:
-    """Return the path of a file's targets; SourceError if they are missing."""
+def find_target_path(path: str, options: TextOptions) -> str:
+    """Return the path of the file with the targets of a file of inputs; SourceError if it is missing."""
     assert options.targets_file is not None
-    targets = make_targets_path(path, options.targets_file)
-    entry = storage_for(targets).stat(targets)
+    target_path = make_targets_path(path, options.targets_file)
+    entry = storage_for(target_path).stat(target_path)
     if entry is None or entry.is_folder:
-        raise SourceError(f"--targets-file {targets}: no such file. Check the path.")
-    return targets
+        raise SourceError(f"--targets-file {target_path}: no such file. Check the path.")
+    return target_path
 
 
-def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
-    """Yield the pairs of lines of a file and of its targets as JSON, each at the offset of its line in the file.
+def pair_lines(input_path: str, target_path: str, options: TextOptions, reject: RejectPair) -> Iterator[Span]:
+    """Yield the pairs of lines of a file of inputs and a file of targets as JSON, each at the offset of its line of inputs.
 
     A pair of two blank lines is skipped; a pair with one blank line is yielded, and rejected later. A pair that is too large is
     yielded without data.
 
     Args:
-        path: path of the file of inputs.
-        targets: path of the file of targets.
+        input_path: path of the file of inputs.
+        target_path: path of the file of targets.
         options: options with the size limit of a document, `document_bytes`, and the treatment of bytes that are not UTF-8.
         reject: called with the offset of a pair that is not UTF-8, and the reason. If it returns, the pair is omitted.
 
@@ -63,21 +63,23 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
         SourceError: the files have different numbers of lines.
         CorruptionError: a file is compressed and damaged.
     """
-    limit = options.document_bytes
+    max_bytes = options.document_bytes
     input_line_count = target_line_count = 0
-    for input_line, target_line in itertools.zip_longest(_read_lines(path, limit), _read_lines(targets, limit)):
+    for input_line, target_line in itertools.zip_longest(
+        _read_lines(input_path, max_bytes), _read_lines(target_path, max_bytes)
+    ):
         input_line_count += input_line is not None
         target_line_count += target_line is not None
         # If one file ends first, only count the lines of the other.
         if input_line is None or target_line is None or (input_line.is_blank and target_line.is_blank):
             continue
-        if input_line.size + target_line.size > limit:
+        if input_line.size + target_line.size > max_bytes:
             yield Span(input_line.offset, input_line.size + target_line.size, b"")
             continue
         try:
             row = {
-                INPUTS: _decode_line(input_line, path, options.replace_invalid),
-                TARGETS: _decode_line(target_line, targets, options.replace_invalid),
+                INPUTS: _decode_line(input_line, input_path, options.replace_invalid),
+                TARGETS: _decode_line(target_line, target_path, options.replace_invalid),
             }
         except DocumentError as error:
             reject(input_line.offset, str(error))
@@ -86,7 +88,7 @@ def pair_lines(path: str, targets: str, options: TextOptions, reject: RejectPair
         yield Span(input_line.offset, len(data), data)
     if input_line_count != target_line_count:
         raise SourceError(
-            f"{path} and {targets} are not parallel files: their numbers of lines differ (got {input_line_count:,} and"
+            f"{input_path} and {target_path} are not parallel files: their numbers of lines differ (got {input_line_count:,} and"
             f" {target_line_count:,}). Pass two files whose lines belong together."
         )
 
@@ -102,13 +104,13 @@ def _decode_line(line: Span, path: str, replace_invalid: bool) -> str:
         raise DocumentError(f"not UTF-8: byte {data[error.start]:#04x} at byte {offset} of {path}") from None
 
 
-def _read_lines(path: str, limit: int) -> Iterator[Span]:
-    """Yield every line of a file, which may be compressed; lines longer than `limit` have no data."""
+def _read_lines(path: str, max_bytes: int) -> Iterator[Span]:
+    """Yield every line of a file, which may be compressed; lines longer than `max_bytes` have no data."""
     compression = read_compression(path)
     entry = storage_for(path).stat(path)
     if compression:
         chunks = decompress_file(path, compression)
     else:
-        # With the size of the file as the end of the range, a file that is truncated meanwhile is an error.
+        # The range ends with the size of the file, so that a file that is truncated in the meantime is an error.
         chunks = read_plain_chunks(path, start=0, stop=entry.size if entry else 0)
-    return line_spans(chunks, offset=0, limit=limit)
+    return line_spans(chunks, offset=0, max_bytes=max_bytes)

@@ -37,7 +37,7 @@ def split_sentence(text: str, *, is_conllu: bool) -> dict[str, list[str]]:
     """Return the columns of a sentence by their numbers as strings, from "0" on: the entries of all words.
 
     Raises:
-        ValueError: a word has another number of columns than the first one, or there is no word.
+        ValueError: a word differs from the first one in its number of columns, or there is no word.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
     if is_conllu:

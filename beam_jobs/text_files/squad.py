@@ -27,7 +27,7 @@ def is_squad(head: bytes) -> bool:
     return _BEGIN.match(head) is not None and b'"paragraphs"' in head
 
 
-def read_questions(path: str, compression: str, limit: int, reject: Callable[[int, str], None]) -> Iterator[Span]:
+def read_questions(path: str, compression: str, max_bytes: int, reject: Callable[[int, str], None]) -> Iterator[Span]:
     """Yield the questions of a file, each as the JSON of a row, with its number as its offset.
 
     A row has `id`, `title` of the article, `context`, `question`, `answers` and `answer_starts` (characters of the context),
@@ -36,7 +36,7 @@ def read_questions(path: str, compression: str, limit: int, reject: Callable[[in
     Args:
         path: path of the file.
         compression: compression of the file: `"gzip"`, `"bzip2"`, `"zstd"`, `"xz"` or an empty string.
-        limit: most bytes of a row; a longer one has no data.
+        max_bytes: maximum number of bytes in a row; a longer one has no data.
         reject: called with the number and the fault of a question that is not valid. If it returns, the question is omitted.
 
     Raises:
@@ -51,7 +51,7 @@ def read_questions(path: str, compression: str, limit: int, reject: Callable[[in
                     reject(number, f"{row} (article at byte {article.offset})")
                 else:
                     data = _JSON.encode(row).encode("utf-8", "surrogatepass")
-                    yield Span(number, len(data), data if len(data) <= limit else b"")
+                    yield Span(number, len(data), data if len(data) <= max_bytes else b"")
                 number += 1
 
 
@@ -80,7 +80,7 @@ def _read_rows(article: Any) -> Iterator[dict[str, Any] | str]:
 
 
 def _make_row(title: str, context: str, question: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a question; if the question has another structure, raise one of the errors that `_read_rows` catches."""
+    """Return the row of a question; if its structure is different, raise one of the errors that `_read_rows` catches."""
     answers = question.get("answers", [])
     is_impossible = question.get("is_impossible", False)
     if not isinstance(answers, list):

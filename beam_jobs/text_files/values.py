@@ -115,7 +115,7 @@ def parse_row(data: bytes, form: RowForm, options: TextOptions) -> dict[str, Any
     Args:
         data: bytes of one row.
         form: kind of the row, which is not plain text, and its rules.
-        options: the columns, of which some may be nested, and the treatment of bytes that are not UTF-8.
+        options: the columns, some of which may be nested, and the treatment of bytes that are not UTF-8.
 
     Raises:
         DocumentError: the bytes are not UTF-8, or not a row of this kind.
@@ -210,7 +210,7 @@ def _parse_sentence(text: str, form: RowForm, options: TextOptions) -> dict[str,
     """Return the columns of a sentence: a list of words for a field that is a list, otherwise the words joined by blanks.
 
     Raises:
-        DocumentError: a word has another number of columns than the first one, or there is no word.
+        DocumentError: a word differs from the first one in its number of columns, or there is no word.
     """
     try:
         columns = split_sentence(text, is_conllu=form.kind == CONLLU_ROW)
@@ -309,7 +309,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
 
 
 def _parse_whole(text: str) -> int | None:
-    """Return the whole number in a string; None for another string, including `1_000`, which Python would accept."""
+    """Return the whole number in a string; None for any other string, including `1_000`, which Python would accept."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 def best_fit_decreasing(sizes: npt.NDArray[np.int64], capacity: int) -> npt.NDArray[np.int64]:
     """Pack items into bins: the largest first, each into the fullest bin with room for it; into a new one if no bin has room.
 
-    This takes at most 11/9 of the fewest possible bins plus 6/9 of one (Johnson et al., "Worst-Case Performance Bounds for Simple
-    One-Dimensional Packing Algorithms", 1974); with many items of mixed sizes, almost no room is left.
+    This takes at most 11/9 of the minimum number of bins plus 6/9 of a bin (Johnson et al., "Worst-Case Performance Bounds for
+    Simple One-Dimensional Packing Algorithms", 1974); with many items of mixed sizes, almost no room is left.
 
     Args:
         sizes: int64 [items], each from 1 to `capacity`.

@@ -108,7 +108,7 @@ class TextConverter(Converter):
         return counts
 
     def maxima(self, summary: TextSummary) -> dict[str, int]:
-        """Return the most entries that a document has in each field of lists."""
+        """Return the maximum number of entries of a document's list, by name of a field of lists."""
         return summary.maxima
 
     def warnings(self, summary: TextSummary) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Encoding of several texts by a tokenizer that may be of another package, whose result is checked."""
+"""Encoding of several texts by a tokenizer, perhaps of another package, with checks of its result."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def encode_int_examples(
 
     Args:
         features: lists of integers by name, all for the same number of records.
-        others: by name of another feature, its value in each record, as `encode_entry` takes it.
+        others: columns of the other features by name: a value for each record, as `encode_entry` takes it.
     """
     columns = [
         _encode_entries(name, features[name])
@@ -109,14 +109,14 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         # Each number is its own varint.
         data = values.astype(np.uint8).tobytes()
         return [data[start:end] for start, end in itertools.pairwise(ends)]
-    unsigned = np.uint32 if values.min() >= 0 and largest < (1 << 32) else np.uint64
+    unsigned_type = np.uint32 if values.min() >= 0 and largest < (1 << 32) else np.uint64
     parts: list[bytes] = []
     # First a 0 and the number of bytes of each value, which become the offsets of the values once they are summed up below.
     starts = np.ones(len(values) + 1, np.int64)
     starts[0] = 0
     for start in range(0, len(values), _BLOCK_VALUES):
         # A negative number is encoded as the unsigned number of its 64 bits.
-        block: npt.NDArray[Any] = values[start : start + _BLOCK_VALUES].astype(unsigned)
+        block: npt.NDArray[Any] = values[start : start + _BLOCK_VALUES].astype(unsigned_type)
         # Bytes of the largest number, which have 7 bits each; 0 takes one, too.
         width = max(1, -(-int(block.max()).bit_length() // 7))
         octets = np.empty((len(block), width), np.uint8)
@@ -124,15 +124,15 @@ def encode_varints(values: npt.NDArray[np.integer], ends: Sequence[int]) -> list
         octets[:, 0] = block & 0x7F
         for byte_index in range(1, width):
             # A byte is present if it or a later one has bits; then the byte before has the continuation flag.
-            np.greater_equal(block, unsigned(1 << (7 * byte_index)), out=present[:, byte_index])
-            octets[:, byte_index] = (block >> unsigned(7 * byte_index)) & unsigned(0x7F)
+            np.greater_equal(block, unsigned_type(1 << (7 * byte_index)), out=present[:, byte_index])
+            octets[:, byte_index] = (block >> unsigned_type(7 * byte_index)) & unsigned_type(0x7F)
             octets[:, byte_index - 1] |= present[:, byte_index].view(np.uint8) << 7
             starts[start + 1 : start + 1 + len(block)] += present[:, byte_index]
         parts.append(octets[present].tobytes())
     np.cumsum(starts, out=starts)
     data = b"".join(parts)
-    cuts = starts[np.asarray(ends, np.int64)].tolist()
-    return [data[start:end] for start, end in itertools.pairwise(cuts)]
+    byte_ends = starts[np.asarray(ends, np.int64)].tolist()
+    return [data[start:end] for start, end in itertools.pairwise(byte_ends)]
 
 
 def _encode_entries(name: str, lists: IntLists) -> list[bytes]:
@@ -146,19 +146,19 @@ def _encode_example(entries: bytes) -> bytes:
 
 
 @functools.lru_cache(maxsize=8192)
-def _encode_head(name: str, size: int) -> bytes:
+def _encode_head(name: str, varint_bytes: int) -> bytes:
     """Return the map entry of a feature up to its varints; cached, because sizes recur from record to record.
 
     Args:
         name: name of the feature.
-        size: bytes of the varints that follow.
+        varint_bytes: number of bytes of the varints that follow.
     """
     key = encode_key(name)
-    if not size:
+    if not varint_bytes:
         # An empty list: a feature with an int64 list of no bytes.
         return b"\x0a" + encode_varint(len(key) + 4) + key + b"\x12\x02\x1a\x00"
     # From the values outwards: each level is a tag, a length, and the next inner level.
-    head = b"\x0a" + encode_varint(size)
-    head = b"\x1a" + encode_varint(len(head) + size) + head
-    head = key + b"\x12" + encode_varint(len(head) + size) + head
-    return b"\x0a" + encode_varint(len(head) + size) + head
+    head = b"\x0a" + encode_varint(varint_bytes)
+    head = b"\x1a" + encode_varint(len(head) + varint_bytes) + head
+    head = key + b"\x12" + encode_varint(len(head) + varint_bytes) + head
+    return b"\x0a" + encode_varint(len(head) + varint_bytes) + head

@@ -23,7 +23,7 @@ class PairRows(NamedTuple):
 
     Attributes:
         inputs: parts for inputs, with segments and positions.
-        targets: parts for targets of the same rows, likewise.
+        targets: parts for targets of the same rows, also with segments and positions.
     """
 
     inputs: TokenRows
@@ -62,8 +62,8 @@ def place_pairs(input_sizes: Sizes, target_sizes: Sizes, inputs_length: int, tar
         targets_length: number of tokens of a row for targets.
     """
     # The largest pairs come first, by the larger share that a side takes of its part of a row.
-    relative_sizes = np.stack([input_sizes / inputs_length, target_sizes / targets_length], 1)
-    order = np.argsort(-relative_sizes.max(1), kind="stable")
+    relative_sizes = np.stack([input_sizes / inputs_length, target_sizes / targets_length], axis=1)
+    order = np.argsort(-relative_sizes.max(axis=1), kind="stable")
     # Free tokens of each row so far, for inputs and targets.
     room = np.empty((len(input_sizes), 2), np.int64)
     rows = np.empty(len(input_sizes), np.int64)
@@ -90,7 +90,7 @@ def place_pairs(input_sizes: Sizes, target_sizes: Sizes, inputs_length: int, tar
 def _split_sides(documents: Documents) -> tuple[Documents, Documents]:
     """Return the inputs and the targets of pairs that `join_sides` has joined, without their weights."""
     ids, weights = split_weights(documents.tokens)
-    # `join_sides` gives weight 1 to targets alone.
+    # `join_sides` gives weight 1 only to targets: packed pairs are never trained on inputs.
     is_target = weights.astype(np.bool_)
     targets_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_target)])
     target_sizes = targets_before[documents.starts + documents.sizes] - targets_before[documents.starts]

@@ -2,9 +2,9 @@
 
     text          the fields under their names: text and str as strings, int as int64, float as float32
     tokens        input_ids [tokens] of the text field, or NAME_ids of each if there are several; other fields as above
-    sequences     input_ids [length], cut from the stream of documents; only the last record of a shard has padding
-    packed        input_ids, segment_ids and positions [length], from whole documents
-    packed_pairs  inputs and targets [their lengths], each with segment_ids and positions, from whole pairs
+    sequences     input_ids [length], cut from the stream of documents; only the last record of a shard may have padding
+    packed        input_ids, segment_ids and positions [length], from documents, whole unless they are longer
+    packed_pairs  inputs and targets [their lengths], each with segment_ids and positions, from pairs, whole unless a side is longer
 
 Ids of one length are stored as bytes of int32, which a reader uses directly; if the options ask for lists of int64, a reader
 decodes a varint for each.
@@ -86,7 +86,7 @@ class TextRecords:
 
     Attributes:
         options: fields and layout.
-        tokenizer: identity of the tokenizer; None for layout text.
+        tokenizer: identity of the tokenizer; None if the options have no tokenizer.
         labels: the classes, if documents have any.
         several_labels: whether a document may have several classes, or none.
         extra: schema of `Reference.features`.
@@ -123,7 +123,7 @@ class TextRecords:
 
         Args:
             blocks: documents of the shard, in order.
-            tokenizer: the tokenizer that `self.tokenizer` identifies; None for layout text.
+            tokenizer: the tokenizer that `self.tokenizer` identifies; None if that is None.
             summary: summary to which the documents and tokens are added.
             reject: called with a document that cannot be read and its error. If it returns, the document is omitted.
 
@@ -152,7 +152,7 @@ class TextRecords:
         return self._encode_token_rows(rows, summary)
 
     def _encode_texts(self, blocks: Iterable[Block], summary: TextSummary, reject: RejectInput) -> Iterator[bytes]:
-        """Yield a record for each readable document of layout text."""
+        """Yield a record for each readable document, without a tokenizer."""
         field_names = [*(field.name for field in self.options.record_fields), *(feature.name for feature in self.extra)]
         for block in blocks:
             rows, columns = self._parse_documents(block, summary, reject)
@@ -290,16 +290,16 @@ class TextRecords:
         pack, data = block
         options = self.options
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in options.fields] == [TEXT]
-        has_more = self.extra or options.keep_key or options.labels.has_classes or options.long_documents == REJECT
-        if has_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
+        needs_more = self.extra or options.keep_key or options.labels.are_stored or options.long_documents == REJECT
+        if needs_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
             return None
-        # The text itself is not needed any more.
+        # The column of the text is empty, since only its tokens are needed.
         return _Batch(len(pack.keys), [[]], [Documents(tokenizer.encode_utf8(data), pack.sizes.astype(np.int64))], {})
 
     def _encode_batch(
         self, block: Block, tokenizer: Tokenizer, summary: TextSummary, reject: RejectInput
     ) -> _Batch | None:
-        """Return a block's readable documents with their tokens; None if no document is readable.
+        """Return a block's documents with their tokens, except for the rejected ones; None if no document remains.
 
         Args:
             block: pack of documents, and their concatenated bytes.

@@ -1,10 +1,10 @@
-"""Sequences of one length from documents of any length: cut from a stream, or packed from whole documents.
+"""Sequences of one length from documents of any length: cut from a stream, or packed document by document.
 
 Both take documents in order and give rows of `length` tokens; equal documents in equal order give equal rows.
 
-stream   the concatenated documents, cut every `length` tokens; only the last row has padding
-packed   several whole documents in a row, with `segment_ids` (1, 2, ... for the documents of a row, 0 for padding) and
-         `positions` (0, 1, ... in each document, 0 for padding), so that a model can separate them
+stream   the concatenated documents, cut every `length` tokens; only the last row may have padding
+packed   several documents in a row, whole unless they are longer, with `segment_ids` (1, 2, ... for the documents of a row, 0
+         for padding) and `positions` (0, 1, ... in each document, 0 for padding), so that a model can separate them
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def pack_rows(
         length: number of tokens of a row.
         pad_id: token at the positions of a row that no document fills.
         long_documents: treatment of documents longer than a row: `"split"` divides them into documents of `length` tokens and a
-            remainder, each with positions from 0, `"cut"` drops all tokens after the first `length`; `"reject"`: there are none.
+            remainder, each with positions from 0; `"cut"` drops all tokens after the first `length`; with `"reject"`, there are no
+            such documents, since the caller rejected them.
     """
     for documents in windows:
         if len(documents.tokens):

@@ -39,7 +39,7 @@ class TextSummary:
             self.add_list(name, count)
 
     def add_list(self, name: str, count: int) -> None:
-        """Note that a list of the field `name` has `count` entries: the summary holds the most of each field."""
+        """Note that a list of the field `name` has `count` entries: the summary holds the maximum of each field."""
         self.maxima[name] = max(count, self.maxima.get(name, 0))
 
     @property

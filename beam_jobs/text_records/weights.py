@@ -1,7 +1,7 @@
 """Loss weights of tokens: 1 for those that a model learns to give, 0 for those that it is given.
 
 While documents are cut and packed, a token of weight 0 is held as its complement, `~id`, which is negative: token and weight then
-move together, and as fast as tokens alone.
+move together, in the time that a token takes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def join_sides(inputs: Documents, targets: Documents, *, train_on_inputs: bool =
     sizes = inputs.sizes + targets.sizes
     tokens = np.empty(len(inputs.tokens) + len(targets.tokens), np.int32)
     # The runs of tokens are an input, its target, the next input, and so on.
-    is_input = np.repeat(np.arange(2 * len(sizes)) % 2 == 0, np.stack([inputs.sizes, targets.sizes], 1).ravel())
+    is_input = np.repeat(np.arange(2 * len(sizes)) % 2 == 0, np.stack([inputs.sizes, targets.sizes], axis=1).ravel())
     tokens[is_input] = inputs.tokens if train_on_inputs else zero_loss_weights(inputs.tokens)
     tokens[~is_input] = targets.tokens
     return Documents(tokens, sizes)

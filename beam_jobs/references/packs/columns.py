@@ -14,7 +14,7 @@ _NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for 
 
 
 def collapse(column: list[Any]) -> list[Any]:
-    """Return a column of one value if all values of a column, at least one, are equal; otherwise the column itself."""
+    """Return a column of one value if all values of a non-empty column are equal; otherwise the column itself."""
     # Comparing the ends is enough for most other columns, and saves counting.
     are_equal = column[0] == column[-1] and column.count(column[0]) == len(column)
     return column[:1] if are_equal else column
@@ -49,7 +49,7 @@ def join_columns(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[A
 
 
 def join_features(columns: Sequence[list[Any]], lengths: Sequence[int]) -> list[Any]:
-    """Concatenate columns of values of any type; if all are str, bytes or int, as `join_columns` does, perhaps to one value."""
+    """Concatenate columns of values of any type, as `join_columns` does; only a str, bytes or int can become the one value."""
     if _are_comparable([column[0] for column in columns]):
         return join_columns(columns, lengths)
     return list(itertools.chain.from_iterable(map(spread, columns, lengths)))
@@ -62,8 +62,8 @@ def _are_comparable(values: list[Any]) -> bool:
 
 
 def narrow(numbers: Sequence[int] | npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
-    """Return numbers, at least one, in the narrowest signed type that holds all."""
-    # Signed, since numpy turns uint64 and int64 together to floats.
+    """Return one or more numbers in the narrowest signed type that holds all."""
+    # Signed types, since NumPy converts uint64 combined with int64 to float64.
     array = np.asarray(numbers, np.int64)
     low, high = int(array.min()), int(array.max())
     for dtype, smallest, largest in _NARROW:

@@ -1,4 +1,4 @@
-"""References from a source, by column, with the bytes of those that no range of a file holds."""
+"""References from a source, by column, with the bytes of a reference if no range of a file holds them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class ListedPack(NamedTuple):
         buffers = self.buffers
         return b"".join([buffers[index][start : start + size] for index, start, size in spans if start >= 0])
 
-    def point_into_file(self, path: str, begin: int) -> Pack:
-        """Return the references; the held ones point into the file at `path`, which has `join_held()` from byte `begin` on."""
+    def point_into_file(self, path: str, first_offset: int) -> Pack:
+        """Return the references; held ones point into the file at `path`, which has `join_held()` from byte `first_offset` on."""
         pack = self.pack
         is_held = self.starts >= 0
         if not is_held.any():
             return pack
         held_sizes = np.where(is_held, pack.sizes.astype(np.int64), 0)
-        offsets = narrow(np.where(is_held, begin + np.cumsum(held_sizes) - held_sizes, pack.offsets))
+        offsets = narrow(np.where(is_held, first_offset + np.cumsum(held_sizes) - held_sizes, pack.offsets))
         spools = [path] if is_held.all() else [path if is_spooled else "" for is_spooled in is_held.tolist()]
         return dataclasses.replace(pack, offsets=offsets, spools=spools)
 

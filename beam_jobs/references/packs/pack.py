@@ -2,8 +2,8 @@
 
 A runner takes time, and perhaps memory, for every element. Millions of references therefore travel in packs of a few thousand,
 stored by column: numpy handles all of them in one call, and a column of one value (the split, the class of a folder) takes only
-that value. Between steps, packs are bytes, some 15 to 40 a reference: the pickled columns, with strings compressed. They do not
-outlive a run, so their encoding may change.
+that value. Between steps, packs are bytes, some 15 to 40 a reference: the pickled columns, with lists and strings compressed. They
+do not outlive a run, so their encoding may change.
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digest
         pending.append((pack, digests))
         pending_count += len(digests)
         if pending_count >= PACK_REFERENCES:
-            full_packs = _split_packs(pending)
-            _, last_digests = full_packs[-1]
-            pending = [] if len(last_digests) == PACK_REFERENCES else [full_packs.pop()]
-            pending_count = len(last_digests) if pending else 0
+            *full_packs, (last_pack, last_digests) = _split_packs(pending)
             yield from full_packs
+            pending, pending_count = [(last_pack, last_digests)], len(last_digests)
+            if pending_count == PACK_REFERENCES:
+                yield last_pack, last_digests
+                pending, pending_count = [], 0
     if pending:
         yield from _split_packs(pending)
 
@@ -161,11 +162,11 @@ class Pack(PackColumns):
             packs = [dataclasses.replace(pack, root="", paths=pack.list_paths()) for pack in packs]
         lengths = [len(pack.keys) for pack in packs]
         offsets = [pack.offsets for pack in packs]
-        is_one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
+        has_one_offset = all(len(column) == 1 and column[0] == offsets[0][0] for column in offsets)
         return cls(
             positions=np.concatenate([pack.positions for pack in packs]),
             sizes=np.concatenate([pack.sizes for pack in packs]),
-            offsets=offsets[0] if is_one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
+            offsets=offsets[0] if has_one_offset else np.concatenate(list(map(np.broadcast_to, offsets, lengths))),
             keys=PackedKeys.join([pack.keys for pack in packs]),
             root=packs[0].root,
             **join_fields(packs, lengths),
@@ -183,24 +184,24 @@ class Pack(PackColumns):
             **self.take_fields(rows),
         )
 
-    def select_smallest(self, digests: Digests, count: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
-        """Yield a pack for each split that has any: at most `count` references with the smallest digests, as a sample.
+    def select_smallest(self, digests: Digests, max_per_split: int, bounds: dict[str, np.uint64]) -> Iterator[Pack]:
+        """Yield a pack for each split that has any: at most `max_per_split` references with the smallest digests, as a sample.
 
         The sample does not depend on the order of the references.
 
         Args:
             digests: digests of the keys.
-            count: most references of each split.
-            bounds: by split, the largest high half among the `count` smallest digests of an earlier pack; references whose high
-                half is larger are omitted. Lowered in place by this pack.
+            max_per_split: maximum number of references of each split.
+            bounds: by split, the largest high half among the `max_per_split` smallest digests of an earlier pack; references whose
+                high half is larger are omitted. Set or lowered in place by this pack.
         """
         highs = digests[:, 0]
         for split, rows in self.rows_by_split():
             bound = bounds.get(split)
             if bound is not None:
                 rows = rows[highs[rows] <= bound]
-            rows = rows[np.argsort(highs[rows], kind="stable")[:count]]
-            if len(rows) == count:
+            rows = rows[np.argsort(highs[rows], kind="stable")[:max_per_split]]
+            if len(rows) == max_per_split:
                 bounds[split] = highs[rows[-1]]
             if len(rows):
                 yield self.take(rows)
@@ -236,7 +237,7 @@ class Pack(PackColumns):
         # No group is -1, so the first row begins a group.
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         if len(starts) == 1:
-            # Not a copy: a shard may have millions of references.
+            # The pack itself, since a copy of a shard's millions of references takes time and memory.
             yield int(groups[0]), self
             return
         for rows in np.split(order, starts[1:]):
@@ -283,18 +284,18 @@ class Pack(PackColumns):
 
     def to_bytes(self) -> bytes:
         """Encode the pack as an element of a PCollection."""
-        # Only strings are compressed: random positions do not shrink, and other numbers are narrow already.
+        # Only Python's lists and strings are compressed: random positions do not shrink, and other arrays are narrow already.
         keys = self.keys
         columns = [getattr(self, name) for name in COLUMNS]
-        strings = pickle.dumps((keys.heads, self.root, columns), protocol=5)
-        numbers = (self.positions, self.sizes, self.offsets, keys.numbers)
-        return pickle.dumps((*numbers, zlib.compress(strings, _LEVEL)), protocol=5)
+        lists = pickle.dumps((keys.heads, self.root, columns), protocol=5)
+        arrays = (self.positions, self.sizes, self.offsets, keys.numbers)
+        return pickle.dumps((*arrays, zlib.compress(lists, _LEVEL)), protocol=5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Pack:
         """Decode a pack that `to_bytes` encoded."""
-        positions, sizes, offsets, numbers, compressed_strings = pickle.loads(data)
-        heads, root, columns = pickle.loads(zlib.decompress(compressed_strings))
+        positions, sizes, offsets, numbers, compressed_lists = pickle.loads(data)
+        heads, root, columns = pickle.loads(zlib.decompress(compressed_lists))
         return cls(
             positions=positions,
             sizes=sizes,
@@ -307,7 +308,7 @@ class Pack(PackColumns):
 
 def _find_root(paths: Sequence[str], keys: Sequence[str]) -> str:
     """Return the string ROOT for which the path of every reference is ROOT and its key; an empty string if there is none."""
-    # The whole path if it does not end with the key.
+    # `removesuffix` returns the whole path if it does not end with the key.
     root = paths[0].removesuffix(keys[0])
     is_shared = root not in ("", paths[0]) and all(path == root + key for path, key in zip(paths, keys, strict=True))
     return root if is_shared else ""

@@ -49,9 +49,9 @@ class PackColumns:
     def take_fields(self, rows: npt.NDArray[np.intp]) -> dict[str, Any]:
         """Return each column's values at `rows`, by field."""
         fields = {name: getattr(self, name) for name in LIST_FIELDS}
-        varies = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
+        needs_indices = any(len(column) > 1 for column in itertools.chain(fields.values(), self.features.values()))
         # Constant columns need no indices.
-        indices = rows.tolist() if varies else []
+        indices = rows.tolist() if needs_indices else []
         # Features mostly vary from row to row, so their columns are not compared again.
         return {name: collapse(take_values(column, indices)) for name, column in fields.items()} | {
             "features": {name: take_values(column, indices) for name, column in self.features.items()}

@@ -28,7 +28,7 @@ from tpudata.storage import is_remote, request_limits, storage_for
 
 # Largest gap between neighbours, such as line ends and headings: reading it costs less than another read.
 _MAX_GAP_BYTES = 1 << 14
-# Most bytes of a block, except for one of a single larger reference.
+# Maximum number of bytes in a block, except for a block of a single larger reference.
 _MAX_BLOCK_BYTES = 1 << 23
 
 
@@ -36,10 +36,10 @@ class PieceSizes(NamedTuple):
     """Limits of pieces and of the read-ahead, in bytes.
 
     Attributes:
-        max_held_bytes: most bytes of pieces in memory, where each run has one.
+        max_held_bytes: maximum number of bytes of pieces in memory, where each run has one piece.
         min_piece_bytes: size of the smallest piece, even if pieces then exceed `max_held_bytes`.
         max_piece_bytes: size of the largest piece.
-        max_ahead_bytes: most bytes read ahead from an object store.
+        max_ahead_bytes: maximum number of bytes read ahead from an object store.
     """
 
     max_held_bytes: int = 1 << 25
@@ -102,7 +102,7 @@ def read_blocks(
         piece_sizes: sizes of pieces and of the read-ahead.
 
     Yields:
-        (pack whose `sizes` are set, concatenated bytes), or (pack of one reference, its error).
+        (pack whose `sizes` are the sizes of its bytes, concatenated bytes), or (pack of one reference, its error).
     """
     for is_fetched, group in itertools.groupby(packs, key=_has_fetched_payload):
         if is_fetched:
@@ -132,9 +132,9 @@ def _fetch_blocks(pack: Pack) -> Iterator[tuple[Pack, bytes | BadRecordError]]:
         yield _take_block(pack, len(pack.keys), contents)
 
 
-def _take_block(pack: Pack, stop: int, contents: Sequence[bytes]) -> tuple[Pack, bytes]:
-    """Return the block of `contents`, which are the bytes of the pack's last rows before `stop`."""
-    block = pack.take(np.arange(stop - len(contents), stop))
+def _take_block(pack: Pack, stop_row: int, contents: Sequence[bytes]) -> tuple[Pack, bytes]:
+    """Return the block of `contents`, which are the bytes of the pack's last rows before `stop_row`."""
+    block = pack.take(np.arange(stop_row - len(contents), stop_row))
     return dataclasses.replace(block, sizes=narrow(list(map(len, contents)))), b"".join(contents)
 
 
@@ -163,7 +163,7 @@ def _read_ranges(
                 if piece_index not in held_pieces:
                     # Pieces are numbered in the order in which they are needed.
                     held_pieces[piece_index] = next(piece_contents)
-            # 0 for whole files: both offsets are then WHOLE_FILE.
+            # For a whole file the difference is 0, since both are WHOLE_FILE.
             starts = block.offsets - piece_starts[block_pieces]
             yield from _take_from_pieces(block, block_pieces, starts, held_pieces)
             for piece_index, count in zip(needed_pieces.tolist(), counts.tolist(), strict=True):
@@ -202,7 +202,7 @@ def _take_from_pieces(
         held_pieces: contents of pieces by index, including the pieces of the block.
 
     Yields:
-        The block with its concatenated bytes; or each reference alone, with its bytes or error, if a piece is missing or short.
+        The block with its concatenated bytes; or, if a piece is missing or short, a pack of each reference with its bytes or error.
     """
     spans = list(zip(piece_indices.tolist(), starts.tolist(), block.sizes.tolist(), strict=True))
     contents = {
@@ -239,28 +239,30 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     order = np.lexsort((offsets, file_indices)).astype(np.int32)
     file_indices, offsets = file_indices[order], offsets[order]
     sizes = np.concatenate([pack.sizes for pack in packs])[order]
-    # Whether a run begins at each reference.
-    breaks = _find_run_starts(order, file_indices, offsets, sizes)
+    begins_run = _find_run_starts(order, file_indices, offsets, sizes)
     # Each run has one piece in memory, so they share what may be held.
     piece_bytes = min(
         piece_sizes.max_piece_bytes,
-        max(piece_sizes.min_piece_bytes, piece_sizes.max_held_bytes // int(breaks.sum())),
+        max(piece_sizes.min_piece_bytes, piece_sizes.max_held_bytes // int(begins_run.sum())),
     )
-    # Within a run, a piece ends at each multiple of `piece_bytes` bytes. From here on, a break is the start of a piece.
-    first_indices = np.flatnonzero(breaks)
-    multiples = offsets - np.repeat(offsets[first_indices].astype(np.int64), np.diff(first_indices, append=len(order)))
+    # Within a run, a piece ends at each multiple of `piece_bytes` bytes.
+    run_indices = np.flatnonzero(begins_run)
+    multiples = offsets - np.repeat(offsets[run_indices].astype(np.int64), np.diff(run_indices, append=len(order)))
     multiples //= piece_bytes
-    breaks[1:] |= multiples[1:] != multiples[:-1]
-    del multiples
+    # Each run also begins a piece, so the same array is extended in place.
+    begins_piece = begins_run
+    begins_piece[1:] |= multiples[1:] != multiples[:-1]
+    del multiples, begins_run
     # Until here, pieces are in the order of files and offsets; `use_order` sorts them by their first use.
-    first_indices = np.flatnonzero(breaks)
+    first_indices = np.flatnonzero(begins_piece)
     reference_counts = np.diff(first_indices, append=len(order))
     last_indices = first_indices + reference_counts - 1
     use_order = np.argsort(np.minimum.reduceat(order, first_indices), kind="stable")
-    indices_by_use = np.empty(len(use_order), np.int32)
-    indices_by_use[use_order] = np.arange(len(use_order))
+    # Position of each piece in the order of use.
+    use_positions = np.empty(len(use_order), np.int32)
+    use_positions[use_order] = np.arange(len(use_order))
     piece_indices = np.empty(len(order), np.int32)
-    piece_indices[order] = np.repeat(indices_by_use, reference_counts)
+    piece_indices[order] = np.repeat(use_positions, reference_counts)
     starts = offsets[first_indices].astype(np.int64)
     ends = offsets[last_indices] + sizes[last_indices].astype(np.int64)
     lengths = np.where(starts == WHOLE_FILE, sizes[first_indices], ends - starts)
@@ -283,8 +285,8 @@ def _find_run_starts(
 ) -> npt.NDArray[np.bool_]:
     """Return whether a run begins at each of n references, which are sorted by file and offset: bool [n].
 
-    A run goes on at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it and comes
-    earlier in the order of use; a run begins at each other reference.
+    A run continues at a range whose predecessor is a range of the same file that ends at most `_MAX_GAP_BYTES` before it and comes
+    earlier in the order of use; a run begins at every other reference.
 
     Args:
         order: position of each reference in the order of use, [n].
@@ -307,12 +309,12 @@ def _find_run_starts(
 
 def _number_files(pack: Pack, indices_by_path: dict[str, int]) -> npt.NDArray[np.int32]:
     """Return the index of the file that has each reference's bytes, [n]; number new files, and add them to `indices_by_path`."""
-    count, spools, originals = len(pack.keys), pack.spools, pack.list_paths()
-    if len(spools) == 1 and (spools[0] or len(originals) == 1):
+    count, spools, paths = len(pack.keys), pack.spools, pack.list_paths()
+    if len(spools) == 1 and (spools[0] or len(paths) == 1):
         # One file has the bytes of all references.
-        path = spools[0] or originals[0]
+        path = spools[0] or paths[0]
         return np.full(count, indices_by_path.setdefault(path, len(indices_by_path)), np.int32)
-    rows = zip(spread(spools, count), spread(originals, count), strict=True)
+    rows = zip(spread(spools, count), spread(paths, count), strict=True)
     return np.array([indices_by_path.setdefault(spool or path, len(indices_by_path)) for spool, path in rows], np.int32)
 
 

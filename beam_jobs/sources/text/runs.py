@@ -44,8 +44,8 @@ def divide_run(run: ListedPack, options: ConvertOptions) -> Iterator[ListedPack]
     """Divide a run into packs of at most 4,096 documents, sorted by position if the options shuffle."""
     rows = np.arange(len(run.starts))
     if options.shuffle:
-        # A shuffled position depends only on the seed and the low half of the key's digest, not on `unit_index` and `first`.
-        positions = options.order.positions(run.digests[:, 1], unit_index=0, first=0)
+        # A shuffled position depends only on the seed and the low half of the key's digest, not on `unit_index` and `first_index`.
+        positions = options.order.positions(run.digests[:, 1], unit_index=0, first_index=0)
         rows = np.argsort(positions, kind="stable")
     for start in range(0, len(rows), PACK_REFERENCES):
         yield run.take(rows[start : start + PACK_REFERENCES])

@@ -77,5 +77,5 @@ def _check(group: tuple[int, Iterable[bytes]]) -> Iterator[InputCounts]:
                 pair = first_references[reference.key], reference
                 raise make_duplicate_keys_error(*sorted(pair, key=lambda repeated: (repeated.path, repeated.offset)))
             first_references[reference.key] = reference
-    # Makes the function a generator.
+    # This makes the function a generator.
     yield from ()

@@ -2,7 +2,7 @@
 
 Documents are equal if the values of their text fields are, character by character: nothing is trimmed, folded or normalized, and
 other fields do not count. Among equal documents the one with the smallest key is kept, whatever its split, so the result depends
-on the input alone, and no text is in two splits.
+only on the input, and no text is in two splits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
     Args:
         options: options of the conversion.
         limits: limits of the requests of each worker.
-        max_held_documents: most documents that a worker holds back.
+        max_held_documents: maximum number of documents that a worker holds back.
     """
 
     def __init__(
@@ -158,7 +158,8 @@ def _find_duplicates(group: tuple[int, Iterable[list[_Entry]]]) -> Iterator[tupl
 
 
 def _omit_duplicates(element: tuple[bytes, dict[str, Iterable[Any]]]) -> Iterator[Any]:
-    """Yield a pack without its duplicates, unless no row remains, and to the output OMITTED the InputCounts of any duplicates.
+    """Yield the pack without its duplicates, if rows remain; if there were duplicates, also yield their InputCounts to the output
+    OMITTED.
 
     Args:
         element: name of the pack, and {"packs": [its bytes], "rows": lists of its rows that are duplicates}.

@@ -9,11 +9,12 @@ from typing import Any
 _EQUAL_BATCHES, _MAX_ITEMS = 128, 64
 
 
-def batch_growing(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield items in lists: 128 lists of `size` items, then 128 of twice as many, and so on; the last list has what remains.
+def batch_growing(items: Iterable[Any], first_size: int) -> Iterator[list[Any]]:
+    """Yield items in lists: 128 lists of `first_size` items, then 128 of twice as many, and so on; the last list has what remains.
 
-    The number of items doubles only while it is below 64.
+    The size of the lists doubles only while it is below 64.
     """
+    size = first_size
     batch, batch_count = list[Any](), 0
     for item in items:
         batch.append(item)

@@ -51,7 +51,7 @@ class ListReferences(LimitedStep):
         source: source of the units.
         options: options of the conversion.
         extra_bytes: see `ExtraBytes`.
-        progress: gets the counts of listed inputs.
+        progress: gets the counts of listed inputs; None reports nothing.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ListReferences(LimitedStep):
         self._source = source
         self._options = options
         self._extra_bytes = extra_bytes
-        self._progress = progress or ProgressReport(None)
+        self._progress = progress or ProgressReport(folder=None)
 
     @holds_limits
     def process(self, units: Sequence[tuple[int, SourceUnit]], source: Source | None = None) -> Iterator[Any]:
@@ -85,7 +85,7 @@ class ListReferences(LimitedStep):
         """Yield the packs of units that are listed together, and as side outputs their tallies, samples, class names and counts.
 
         Args:
-            unit_index: index of the only unit; 0 in a shuffle, which does not use it.
+            unit_index: index of the only unit among all units; 0 in a shuffle, which does not use it.
             units: the units.
         """
         # `_group_packs` adds the counts of each unit, and the loop below adds the classes of each pack.
@@ -109,7 +109,7 @@ class ListReferences(LimitedStep):
     def _group_packs(
         self, unit_index: int, units: Sequence[SourceUnit], counts: list[InputCounts]
     ) -> Iterator[tuple[Pack, Digests]]:
-        """Yield the references of units in packs, with the digests of their keys; `counts` is extended with those of each unit."""
+        """Yield the references of units in packs, with the digests of their keys; append the counts of each unit to `counts`."""
         order, source = self._options.order, self._source
         if not isinstance(source, PackSource):
             references = itertools.chain.from_iterable(self._list_references(unit, counts) for unit in units)
@@ -126,9 +126,9 @@ class ListReferences(LimitedStep):
 
         Args:
             source: source that makes the packs.
-            unit_index: index of the unit, or 0 in a shuffle.
+            unit_index: index of the only unit among all units; 0 in a shuffle, which does not use it.
             units: the units to list.
-            counts: extended with the InputCounts of each unit.
+            counts: list to which the InputCounts of each unit are appended.
         """
         order = self._options.order
         first_index = 0
@@ -136,8 +136,8 @@ class ListReferences(LimitedStep):
             with self._open_unit(unit, counts) as listing:
                 noting_source = source.noting(listing.notes.add)
                 for listed in noting_source.packs(unit, listing.ignored, listing.reject):
-                    begin = listing.spool.write(listed.join_held())
-                    pack = listed.point_into_file(listing.spool.path, begin)
+                    spool_offset = listing.spool.write(listed.join_held())
+                    pack = listed.point_into_file(listing.spool.path, spool_offset)
                     positions = order.positions(listed.digests[:, 1], unit_index, first_index)
                     yield dataclasses.replace(pack, positions=positions), listed.digests
                     first_index += len(pack.keys)
@@ -150,9 +150,9 @@ class ListReferences(LimitedStep):
                 if not reference.data:
                     yield reference
                     continue
-                begin = listing.spool.write(reference.data)
+                spool_offset = listing.spool.write(reference.data)
                 size = len(reference.data)
-                yield reference._replace(spool=listing.spool.path, offset=begin, size=size, data=b"")
+                yield reference._replace(spool=listing.spool.path, offset=spool_offset, size=size, data=b"")
 
     @contextlib.contextmanager
     def _open_unit(self, unit: SourceUnit, counts: list[InputCounts]) -> Iterator[_ListingSink]:

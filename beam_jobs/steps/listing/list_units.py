@@ -55,16 +55,16 @@ def enumerate_units(source: Source, ignored: list[str]) -> Iterator[tuple[int, S
 
     Args:
         source: source of a conversion.
-        ignored: is extended with the path of each file that is ignored because of its name.
+        ignored: list to which the path of each file that is ignored because of its name is appended.
     """
     yield from enumerate(unit for part in list_parts(source) for unit in list_units(source, part, ignored))
 
 
-def _group_parts(begin: bytes, source: Source, options: ConvertOptions) -> Iterator[list[SourcePart]]:
-    """Yield the parts of a source in batches; `begin` is the element of the impulse."""
-    del begin
+def _group_parts(impulse: bytes, source: Source, options: ConvertOptions) -> Iterator[list[SourcePart]]:
+    """Yield the parts of a source in batches; `impulse` is the one element that starts the step."""
+    del impulse
     with held_request_limits(options.request_limits):
-        yield from batch_growing(list_parts(source), size=1)
+        yield from batch_growing(list_parts(source), first_size=1)
 
 
 def list_scanned_units(parts: ScannedParts, source: Source, first_units: Mapping[int, int] | None = None) -> Units:

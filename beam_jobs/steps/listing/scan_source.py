@@ -99,12 +99,12 @@ def scan_here(source: ScannedSource) -> Source:
 
 
 def _number_parts(
-    begin: bytes, source: ScannedSource, options: ConvertOptions
+    impulse: bytes, source: ScannedSource, options: ConvertOptions
 ) -> Iterator[list[tuple[int, SourcePart]]]:
-    """Yield the parts of a source, each with its index, in batches; `begin` is the element of the impulse."""
-    del begin
+    """Yield the parts of a source, each with its index, in batches; `impulse` is the one element that starts the step."""
+    del impulse
     with held_request_limits(options.request_limits):
-        yield from batch_growing(enumerate(list_parts(source)), size=1)
+        yield from batch_growing(enumerate(list_parts(source)), first_size=1)
 
 
 class _Scan(LimitedStep):
@@ -177,7 +177,7 @@ def _find_repeats(group: tuple[int, Iterable[bytes]]) -> Iterator[Repeat]:
 
 
 def _check_repeats(repeats: list[Repeat], source: ScannedSource, facts: ScanFacts) -> InputCounts:
-    """Raise the error of the source if a key is repeated; return empty InputCounts otherwise."""
+    """Raise the error of the source if a key is repeated; otherwise return empty InputCounts, for which the plan waits."""
     if repeats:
         # The first one by order, so that the message does not depend on the workers.
         raise source.describe_repeat(min(repeats), facts)

@@ -43,7 +43,7 @@ class FinishedShard:
 def find_finished(
     output: str, name: str, digest: str, *, compression: str | None, needs_keys: bool
 ) -> FinishedShard | None:
-    """Return the finished shard with a name; None unless it is whole and was made from the same inputs.
+    """Return the finished shard with a name; None unless it is whole and was made from the same inputs in the same way.
 
     Args:
         output: folder of the dataset.
@@ -53,20 +53,20 @@ def find_finished(
         needs_keys: whether the shard must have a file of keys.
     """
     storage = storage_for(output)
-    path = storage.join(output, index_name(name))
+    index_path = storage.join(output, index_name(name))
     shard = storage.stat(storage.join(output, name))
-    if shard is None or storage.stat(path) is None:
+    if shard is None or storage.stat(index_path) is None:
         return None
     try:
-        data = storage.read(path)
-        index = ShardIndex.from_bytes(data, path)
+        index_bytes = storage.read(index_path)
+        index = ShardIndex.from_bytes(index_bytes, index_path)
     except CorruptionError:
         return None
     # Only some stores report a checksum.
     indexed_facts = index.shard_bytes, index.compression, index.summary.get(INPUTS)
     if indexed_facts != (shard.size, compression, digest) or shard.crc32c not in (None, index.shard_crc32c):
         return None
-    files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), data)]
+    files = [WrittenFile(name, shard.size, index.shard_crc32c), WrittenFile.of(index_name(name), index_bytes)]
     rejects = storage.stat(storage.join(output, rejects_name(name)))
     # A list of rejects next to a shard without rejects is another run's; without its list, a shard with rejects is not whole.
     if (rejects is not None) != bool(index.summary[REJECTED]):

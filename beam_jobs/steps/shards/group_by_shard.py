@@ -23,7 +23,8 @@ from beam_jobs.steps.spread import Spread
 ShardKey = tuple[str, int]
 # (split, number) of a run of neighbouring shards.
 _RunKey = tuple[str, int]
-# References that a worker holds back: a number for each run of shards, so that packs are worth their overhead, between two bounds.
+# Number of references that a worker holds back: `_RUN_REFERENCES` for each run of shards, so that packs are worth their overhead,
+# but at least `_MIN_HELD` and at most `_MAX_HELD`.
 _RUN_REFERENCES, _MIN_HELD, _MAX_HELD = 256, 1 << 16, 1 << 18
 
 
@@ -60,12 +61,12 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
 
     def process(self, data: bytes, plan: Plan) -> Iterator[tuple[_RunKey, bytes]]:
         """Hold the references of a pack back, and yield all that are held if they are enough."""
-        # For `finish_bundle`, which gets no side inputs.
+        # The plan is kept for `finish_bundle`, which gets no side inputs.
         self._plan = plan
         for split, part in Pack.from_bytes(data).group_by_split():
             self._held_packs[split].append(part)
             self._held_count += len(part.keys)
-        # About the number of runs: each split is rounded down, and `_MIN_HELD` is enough for a few.
+        # About the number of runs: a last run of fewer shards is not counted, but `_MIN_HELD` is enough for a few runs.
         run_count = sum(split.shard_count // split.group_width for split in plan.splits.values())
         if self._held_count >= min(_MAX_HELD, max(_MIN_HELD, _RUN_REFERENCES * run_count)):
             yield from self._release(plan)
@@ -79,7 +80,7 @@ class ByRun(beam.DoFn):  # type: ignore[misc]
         """Yield the references held back, a pack for each run of shards, and hold nothing back."""
         packs_by_split, self._held_packs, self._held_count = self._held_packs, defaultdict(list), 0
         for split, packs in packs_by_split.items():
-            # Joined first, since a single pack of 4,096 has only a few references for each of a thousand runs.
+            # The packs are joined first, since a single pack of 4,096 has only a few references for each of a thousand runs.
             pack, split_plan = Pack.join(packs), plan.splits[split]
             run_numbers = split_plan.find_shards(pack.positions) // split_plan.group_width
             for run_number, pack_of_run in pack.group(run_numbers):
@@ -99,6 +100,6 @@ def _sort_references(pack: Pack) -> Pack:
     order = np.argsort(pack.positions, kind="stable")
     positions = pack.positions[order]
     if (positions[1:] == positions[:-1]).any():
-        # Rare, since almost only equal keys have equal positions, so this may be slow.
+        # This may be slow, since it is rare: almost only equal keys have equal positions.
         order = np.array(sorted(range(len(order)), key=lambda row: (pack.positions[row], pack.keys[row])))
     return pack.take(order)

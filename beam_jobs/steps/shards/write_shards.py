@@ -92,7 +92,7 @@ class WriteShards(LimitedStep):
 
     Args:
         spec: the dataset to write.
-        progress: gets the bytes of each input.
+        progress: gets the bytes of each input; None reports nothing.
     """
 
     def __init__(self, spec: DatasetSpec, progress: ProgressReport | None = None) -> None:
@@ -101,7 +101,7 @@ class WriteShards(LimitedStep):
         self._output = spec.options.output
         self._skips_bad_inputs = spec.options.on_bad_record == SKIP
         self._resumes = spec.options.resume or spec.options.append
-        self._progress = progress or ProgressReport(None)
+        self._progress = progress or ProgressReport(folder=None)
         self._records_written = Metrics.counter("tpudata", "records")
         self._records_rejected = Metrics.counter("tpudata", "rejected")
         self._bytes_read = Metrics.counter("tpudata", "bytes_read")
@@ -112,7 +112,7 @@ class WriteShards(LimitedStep):
     def process(
         self, element: tuple[ShardKey, Iterable[bytes]], plan: Plan, context: ShardContext
     ) -> Iterator[tuple[Any, ...]]:
-        """Write one shard, unless a killed run has finished it."""
+        """Write one shard, unless an earlier run, which was killed, already finished it."""
         inputs = self._collect_inputs(element, plan, context)
         check_claim(self._output, self._spec.claim)
         result = self._keep_finished(inputs) if self._resumes else None
@@ -122,8 +122,8 @@ class WriteShards(LimitedStep):
         """Return the inputs of a shard.
 
         Raises:
-            SourceError: two inputs have the same key, and the kind of their bytes does not allow it. The run has failed for good,
-                so its temporary files are removed.
+            SourceError: two inputs have the same key, and their payload's `may_repeat` is false. The run has failed for good, so
+                its temporary files are removed.
         """
         (split, number), serialized_packs = element
         packs = list(map(Pack.from_bytes, serialized_packs))
@@ -143,7 +143,7 @@ class WriteShards(LimitedStep):
     def _keep_finished(self, inputs: _Inputs) -> ShardResult | None:
         """Return the result of a shard that a killed run has finished; None if it has to be written.
 
-        Also writes or removes its index for DALI.
+        In both cases, bring its index for DALI into line with this run's options, see `write_or_remove_dali_index`.
         """
         name, spec = inputs.name, self._spec
         finished = find_finished(
@@ -153,7 +153,7 @@ class WriteShards(LimitedStep):
         if finished is not None and finished.rejected and not self._skips_bad_inputs:
             finished = None
         index = None if finished is None else finished.index
-        # Also if the shard is written again: a killed run may have left an index for DALI that this run does not write.
+        # Even if the shard is written again, a killed run may have left an index for DALI that this run does not write.
         write_or_remove_dali_index(self._output, name, index, has_dali_index=spec.has_dali_index)
         if finished is None:
             return None
@@ -249,9 +249,7 @@ class WriteShards(LimitedStep):
 
 
 def _check_duplicates(packs: Sequence[Pack]) -> None:
-    """Raise SourceError if two neighbouring references have the same key, unless the payload of the second one, the kind of its
-    bytes, allows it.
-    """
+    """Raise SourceError if two neighbouring references have the same key, and `may_repeat` of the second one's payload is false."""
     # In the shuffled order equal keys have equal positions, so they always meet in one shard, side by side.
     positions = np.concatenate([pack.positions for pack in packs])
     if not (positions[1:] == positions[:-1]).any():

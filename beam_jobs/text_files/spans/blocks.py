@@ -67,7 +67,7 @@ def gather_spans(spans: Iterable[Span]) -> Iterator[SpanBlock]:
 def find_line_blocks(
     chunks: Iterable[bytes],
     offset: int,
-    limit: int,
+    max_bytes: int,
     stop: int | None = None,
     *,
     starts_inside: bool = False,
@@ -78,7 +78,7 @@ def find_line_blocks(
     Args:
         chunks: bytes of a file.
         offset: offset of the first chunk in the file.
-        limit: most bytes of a line; a longer one has no data.
+        max_bytes: maximum number of bytes in a line; a longer one has no data.
         stop: offset from which on no line begins; None takes all.
         starts_inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
         delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
@@ -101,7 +101,7 @@ def find_line_blocks(
         if stop is not None and line_offset >= stop:
             return
         first_end = chunk.find(b"\n")
-        if first_end >= 0 and size + first_end > limit:
+        if first_end >= 0 and size + first_end > max_bytes:
             # The line that ends first in the chunk is too long, with its earlier pieces.
             yield _make_block_without_data(line_offset, size + first_end)
             line_offset += size + first_end + 1
@@ -109,23 +109,23 @@ def find_line_blocks(
         end = chunk.rfind(b"\n") + 1
         if end:
             data = b"".join([*pieces, chunk[:end]])
-            yield from _cut_lines(data, line_offset, limit, stop, delimiter)
+            yield from _cut_lines(data, line_offset, max_bytes, stop, delimiter)
             line_offset += len(data)
             pieces, size = [], 0
         size += len(chunk) - end
-        if size <= limit:
+        if size <= max_bytes:
             pieces.append(chunk[end:])
         else:
             pieces.clear()
-    if size > limit and (stop is None or line_offset < stop):
+    if size > max_bytes and (stop is None or line_offset < stop):
         yield _make_block_without_data(line_offset, size)
     elif size:
         # The last line of the file may lack its LF.
-        yield from _cut_lines(b"".join([*pieces, b"\n"]), line_offset, limit, stop, delimiter)
+        yield from _cut_lines(b"".join([*pieces, b"\n"]), line_offset, max_bytes, stop, delimiter)
 
 
 def find_line_blocks_in_range(
-    path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES, *, delimiter: bytes = b""
+    path: str, start: int, stop: int, max_bytes: int, sizes: ReadSizes = READ_SIZES, *, delimiter: bytes = b""
 ) -> Iterator[SpanBlock]:
     """Yield the lines of a file that begin in the range from byte `start` to before `stop`, as `find_line_blocks` does.
 
@@ -133,28 +133,28 @@ def find_line_blocks_in_range(
         path: path of the file.
         start: first byte of the range.
         stop: byte after the range.
-        limit: most bytes of a line; a longer one has no data.
+        max_bytes: maximum number of bytes in a line; a longer one has no data.
         sizes: sizes of reads.
         delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
     """
-    # One byte earlier, so that a line that begins at `start` follows an LF.
+    # Reading begins one byte earlier, so that a line that begins at `start` follows an LF.
     offset = max(start - 1, 0)
     chunks = read_plain_chunks(path, offset, stop, sizes)
-    return find_line_blocks(chunks, offset, limit, stop, starts_inside=start > 0, delimiter=delimiter)
+    return find_line_blocks(chunks, offset, max_bytes, stop, starts_inside=start > 0, delimiter=delimiter)
 
 
 def _make_block_without_data(offset: int, size: int) -> SpanBlock:
-    """Return a block of one line that is too long."""
+    """Return a block of one line, which is too long to have data."""
     return SpanBlock.from_spans([Span(offset, size, b"")])
 
 
-def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None, delimiter: bytes) -> Iterator[SpanBlock]:
+def _cut_lines(data: bytes, offset: int, max_bytes: int, stop: int | None, delimiter: bytes) -> Iterator[SpanBlock]:
     """Yield one block of the lines in `data` that are not blank; nothing if there are none.
 
     Args:
         data: whole lines, each with its LF.
         offset: offset of the data in the file.
-        limit: most bytes of a line; longer lines are yielded unchanged: a CR is not removed.
+        max_bytes: maximum number of bytes in a line; longer lines are yielded unchanged: a CR is not removed.
         stop: offset from which on no line begins; None takes all.
         delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
     """
@@ -167,7 +167,7 @@ def _cut_lines(data: bytes, offset: int, limit: int, stop: int | None, delimiter
         starts = starts[: len(ends)]
     if not len(ends):
         return
-    is_long = ends - starts > limit
+    is_long = ends - starts > max_bytes
     if offset == 0 and not is_long[0] and data.startswith(BOM):
         starts[0] = len(BOM)
     # A line that begins with text is not blank; the few others are checked.

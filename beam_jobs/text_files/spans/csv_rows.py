@@ -37,25 +37,25 @@ class PlacedRow(NamedTuple):
     end: int
 
 
-def join_rows(spans: Iterable[Span], delimiter: str, limit: int, path: str) -> Iterator[Span]:
+def join_rows(spans: Iterable[Span], delimiter: str, max_bytes: int, path: str) -> Iterator[Span]:
     """Yield the rows of CSV without their positions.
 
     Args:
         spans: every line of the file, from `line_spans`.
         delimiter: delimiter of cells, one ASCII character.
-        limit: most bytes of a row; a longer one has no data.
+        max_bytes: maximum number of bytes in a row; a longer one has no data.
         path: path of the file, for messages.
 
     Raises:
-        SourceError: a line is longer than `limit`, so it is unknown whether a quote is open after it.
+        SourceError: a line is longer than `max_bytes`, so it is unknown whether a quote is open after it.
     """
-    return (row.span for row in locate_rows(spans, delimiter, limit, path))
+    return (row.span for row in locate_rows(spans, delimiter, max_bytes, path))
 
 
 def locate_rows(
     spans: Iterable[Span],
     delimiter: str,
-    limit: int,
+    max_bytes: int,
     path: str,
     *,
     is_raw: bool = False,
@@ -66,13 +66,13 @@ def locate_rows(
     Args:
         spans: every line of the file, from `line_spans`.
         delimiter: delimiter of cells, one ASCII character.
-        limit: most bytes of a row; a longer one has no data.
+        max_bytes: maximum number of bytes in a row; a longer one has no data.
         path: path of the file, for messages.
         is_raw: whether quotes are ordinary characters, so that each line is a row.
         fix: sentence that ends the message of a line that is too long.
 
     Raises:
-        SourceError: a line is longer than `limit`, so it is unknown whether a quote is open after it.
+        SourceError: a line is longer than `max_bytes`, so it is unknown whether a quote is open after it.
     """
     delimiter_bytes = delimiter.encode()
     row_lines: list[bytes] = []
@@ -80,9 +80,9 @@ def locate_rows(
     first_line: Span | None = None
     size = 0
     for number, span in enumerate(spans, 1):
-        if span.size > limit:
+        if span.size > max_bytes:
             raise SourceError(
-                f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {limit:,})."
+                f"{path} at byte {span.offset}: a line is too long (got {span.size:,} bytes, expected at most {max_bytes:,})."
                 f" {fix}"
             )
         # Only the file can begin with a byte order mark.
@@ -97,7 +97,7 @@ def locate_rows(
                 continue
             first_line, row_lines = line, []
         size = line.offset + line.size - first_line.offset
-        if size > limit:
+        if size > max_bytes:
             row_lines.clear()
         else:
             row_lines.append(line.data)
@@ -112,20 +112,20 @@ def locate_rows(
 def find_columns(
     delimiters: Iterable[str],
     read_columns: Callable[[str], tuple[str, ...]],
-    are_right: Callable[[Sequence[str]], bool],
+    accepts_columns: Callable[[Sequence[str]], bool],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the first delimiter that gives the right columns, and these columns.
+    """Return the first delimiter that gives columns which `accepts_columns` accepts, and these columns.
 
     Args:
         delimiters: delimiters to try, in order.
         read_columns: returns the columns that a file's first row has with a delimiter.
-        are_right: returns whether columns can be the columns of the file.
+        accepts_columns: returns whether columns can be the columns of the file.
 
     Returns:
-        (delimiter, columns); if no delimiter gives them, an empty string and the first columns that are not empty.
+        (delimiter, columns); if no delimiter gives accepted columns, an empty string and the first columns that are not empty.
 
     Raises:
-        SourceError: no delimiter gives the right columns, and `read_columns` raised this for one of them.
+        SourceError: no delimiter gives accepted columns, and `read_columns` raised this for one of them.
     """
     first_columns: tuple[str, ...] = ()
     first_error: SourceError | None = None
@@ -136,7 +136,7 @@ def find_columns(
             # The quotes of the row may be valid with the next delimiter.
             first_error = first_error or error
             continue
-        if are_right(columns):
+        if accepts_columns(columns):
             return delimiter, columns
         first_columns = first_columns or columns
     if first_error is not None:
@@ -179,7 +179,7 @@ def split_cells(row: str, delimiter: str, *, is_raw: bool = False) -> list[str]:
             position = end
         if position >= len(row):
             return cells
-        # Skips the delimiter.
+        # Skip the delimiter.
         position += 1
 
 

@@ -24,19 +24,19 @@ def is_json_array(head: bytes) -> bool:
     return _ARRAY.match(head) is not None
 
 
-def array_spans(chunks: Iterable[bytes], limit: int, path: str) -> Iterator[Span]:
+def array_spans(chunks: Iterable[bytes], max_bytes: int, path: str) -> Iterator[Span]:
     """Yield the elements of a JSON array, without the whitespace around them.
 
     Args:
         chunks: bytes of the file, from its start.
-        limit: most bytes of an element; a longer one has no data.
+        max_bytes: maximum number of bytes in an element; a longer one has no data.
         path: path of the file, for messages.
 
     Raises:
         SourceError: the array has no end, something after its end, a bracket that closes no other, or no element next to a comma;
             the message names the byte.
     """
-    element = _Element(limit, path)
+    element = _Element(max_bytes, path)
     offset = depth = 0
     is_in_string = is_after_backslash = False
     for chunk in chunks:
@@ -94,7 +94,7 @@ class _Element:
     """The bytes of the current element, dropped once they exceed a limit.
 
     Args:
-        limit: largest size of an element in bytes.
+        max_bytes: maximum number of bytes in an element.
         path: path of the file, for messages.
 
     Attributes:
@@ -102,8 +102,8 @@ class _Element:
         is_closed: whether the array has ended.
     """
 
-    def __init__(self, limit: int, path: str) -> None:
-        self._limit = limit
+    def __init__(self, max_bytes: int, path: str) -> None:
+        self._max_bytes = max_bytes
         self._path = path
         self._pieces: list[bytes] = []
         self._start = self._size = 0
@@ -117,7 +117,7 @@ class _Element:
             self._start = offset + len(data) - len(data.lstrip(_SPACE))
             data = data.lstrip(_SPACE)
         self._size += len(data)
-        if self._size <= self._limit:
+        if self._size <= self._max_bytes:
             self._pieces.append(data)
         else:
             self._pieces.clear()
@@ -129,7 +129,7 @@ class _Element:
             SourceError: the element is missing, and the array is not empty.
         """
         if self._size:
-            # Empty if the element is too long; then its size includes space after it.
+            # The data is empty if the element is too long; the size then includes the space after it.
             data = b"".join(self._pieces).rstrip(_SPACE)
             yield Span(self._start, len(data) if data else self._size, data)
         elif not (is_last and self.is_first):

@@ -37,13 +37,13 @@ class Span(NamedTuple):
         return not self.size or (bool(self.data) and self.data.isspace())
 
 
-def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Span]:
+def line_spans(chunks: Iterable[bytes], offset: int, max_bytes: int) -> Iterator[Span]:
     """Yield every line, including blank ones, without LF, but with a CR if it has one.
 
     Args:
         chunks: bytes of a file.
         offset: offset of the first chunk.
-        limit: most bytes of a line; a longer one has no data.
+        max_bytes: maximum number of bytes in a line; a longer one has no data.
     """
     # Pieces of an unfinished line, which are dropped once it is too long.
     pieces: list[bytes] = []
@@ -51,7 +51,7 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
     for chunk in chunks:
         end_of_line, *later_pieces = chunk.split(b"\n")
         size += len(end_of_line)
-        if size <= limit:
+        if size <= max_bytes:
             pieces.append(end_of_line)
         else:
             pieces = []
@@ -61,9 +61,9 @@ def line_spans(chunks: Iterable[bytes], offset: int, limit: int) -> Iterator[Spa
         line_offset += size + 1
         *whole_lines, start_of_line = later_pieces
         for line in whole_lines:
-            yield Span(line_offset, len(line), line if len(line) <= limit else b"")
+            yield Span(line_offset, len(line), line if len(line) <= max_bytes else b"")
             line_offset += len(line) + 1
-        pieces = [start_of_line] if len(start_of_line) <= limit else []
+        pieces = [start_of_line] if len(start_of_line) <= max_bytes else []
         size = len(start_of_line)
     if size:
         yield Span(line_offset, size, b"".join(pieces))
@@ -86,13 +86,13 @@ def drop_blank_lines(spans: Iterable[Span], stop: int | None = None) -> Iterator
 
 
 def join_paragraphs(
-    spans: Iterable[Span], limit: int, stop: int | None = None, *, starts_inside: bool = False
+    spans: Iterable[Span], max_bytes: int, stop: int | None = None, *, starts_inside: bool = False
 ) -> Iterator[Span]:
     """Yield the paragraphs, without the end of the last line and without byte order mark.
 
     Args:
         spans: every line, from `line_spans`.
-        limit: most bytes of a paragraph; a longer one has no data.
+        max_bytes: maximum number of bytes in a paragraph; a longer one has no data.
         stop: offset from which on no paragraph begins; None takes all.
         starts_inside: whether the lines before the first blank one belong to a paragraph that began earlier.
     """
@@ -114,7 +114,7 @@ def join_paragraphs(
             if first_line is None:
                 first_line, lines = line, []
             size = line.offset + line.size - first_line.offset
-            if size <= limit:
+            if size <= max_bytes:
                 lines.append(line.data)
             else:
                 lines.clear()
@@ -123,7 +123,7 @@ def join_paragraphs(
 
 
 def join_paragraphs_in_range(
-    path: str, start: int, stop: int, limit: int, sizes: ReadSizes = READ_SIZES
+    path: str, start: int, stop: int, max_bytes: int, sizes: ReadSizes = READ_SIZES
 ) -> Iterator[Span]:
     """Yield the paragraphs of a file that begin in the range from byte `start` to before `stop`.
 
@@ -131,31 +131,31 @@ def join_paragraphs_in_range(
         path: path of the uncompressed file.
         start: first byte of the range.
         stop: byte after the range.
-        limit: most bytes of a paragraph; a longer one has no data.
+        max_bytes: maximum number of bytes in a paragraph; a longer one has no data.
         sizes: sizes of reads, in bytes.
     """
     if start <= len(BOM):
         # Read from the start of the file, so as not to begin inside a byte order mark.
-        spans_from_start = line_spans(read_plain_chunks(path, 0, stop, sizes), offset=0, limit=limit)
-        for span in join_paragraphs(spans_from_start, limit, stop):
+        spans_from_start = line_spans(read_plain_chunks(path, 0, stop, sizes), offset=0, max_bytes=max_bytes)
+        for span in join_paragraphs(spans_from_start, max_bytes, stop):
             # The first paragraph begins with the file, before its mark.
             paragraph_start = 0 if span.offset == len(BOM) and has_bom(path) else span.offset
             if paragraph_start >= start:
                 yield span
         return
-    spans = line_spans(read_plain_chunks(path, start - 1, stop, sizes), start - 1, limit)
+    spans = line_spans(read_plain_chunks(path, start - 1, stop, sizes), start - 1, max_bytes)
     first_line = next(spans, None)
     if first_line is not None:
-        # A paragraph goes on after the line with byte `start - 1`, unless that line is blank, with its part before this byte.
+        # The line with byte `start - 1` is inside a paragraph, unless all of it, including the part before this byte, is blank.
         starts_inside = not (first_line.is_blank and _is_blank_before(path, start - 1, sizes.before))
-        yield from join_paragraphs(spans, limit, stop, starts_inside=starts_inside)
+        yield from join_paragraphs(spans, max_bytes, stop, starts_inside=starts_inside)
 
 
-def _is_blank_before(path: str, position: int, length: int) -> bool:
-    """Return whether only whitespace is between the start of a line and a position in it, reading `length` bytes at a time."""
+def _is_blank_before(path: str, position: int, bytes_per_read: int) -> bool:
+    """Return whether only whitespace is between the start of a line and a position in it, a byte offset in the file."""
     storage = storage_for(path)
     while position > 0:
-        start = position - length
+        start = position - bytes_per_read
         # Do not start inside a byte order mark.
         start = start if start > len(BOM) else 0
         data = storage.read_range(path, start, position - start)

@@ -15,14 +15,14 @@ _LINE_ENDS = b"\r\n"
 
 
 def split_documents(
-    chunks: Iterable[bytes], separator: str, limit: int, *, offset: int = 0, start: int = 0, stop: int | None = None
+    chunks: Iterable[bytes], separator: str, max_bytes: int, *, offset: int = 0, start: int = 0, stop: int | None = None
 ) -> Iterator[Span]:
     """Yield the documents that are not blank, without separators and byte order mark.
 
     Args:
         chunks: bytes of a file.
         separator: string between documents.
-        limit: most bytes of a document; a longer one has no data.
+        max_bytes: maximum number of bytes in a document; a longer one has no data.
         offset: offset of the first chunk in the file; no document begins there unless it is 0.
         start: offset from which on documents are yielded.
         stop: offset from which on no document begins; None takes all.
@@ -37,8 +37,10 @@ def split_documents(
         buffer += chunk
         while (separator_start := buffer.find(separator_bytes, search_start)) >= 0:
             if document_start is not None:
-                yield from _cut_document(buffer, buffer_start, document_start, buffer_start + separator_start, limit)
-            # Not after the separator: separators may overlap.
+                yield from _cut_document(
+                    buffer, buffer_start, document_start, buffer_start + separator_start, max_bytes
+                )
+            # The search continues inside the separator, since separators may overlap.
             search_start = separator_start + 1
             document_start = buffer_start + separator_start + len(separator_bytes)
             if document_start < start:
@@ -51,23 +53,23 @@ def split_documents(
         dropped_bytes = search_start
         if document_start is not None and document_start >= buffer_start:
             # The last bytes may be part of a separator, so the document may still be short enough.
-            may_fit = buffer_start + len(buffer) - document_start <= limit + len(separator_bytes)
+            may_fit = buffer_start + len(buffer) - document_start <= max_bytes + len(separator_bytes)
             dropped_bytes = min(search_start, document_start - buffer_start) if may_fit else search_start
         buffer, buffer_start = buffer[dropped_bytes:], buffer_start + dropped_bytes
         search_start -= dropped_bytes
     if document_start is not None:
-        yield from _cut_document(buffer, buffer_start, document_start, buffer_start + len(buffer), limit)
+        yield from _cut_document(buffer, buffer_start, document_start, buffer_start + len(buffer), max_bytes)
 
 
-def split_documents_in_range(path: str, start: int, stop: int, separator: str, limit: int) -> Iterator[Span]:
+def split_documents_in_range(path: str, start: int, stop: int, separator: str, max_bytes: int) -> Iterator[Span]:
     """Yield the documents of a file that begin in the range from byte `start` to before `stop`; see `split_documents`."""
     first_offset = max(0, start - len(separator.encode()))
     return split_documents(
-        read_plain_chunks(path, first_offset, stop), separator, limit, offset=first_offset, start=start, stop=stop
+        read_plain_chunks(path, first_offset, stop), separator, max_bytes, offset=first_offset, start=start, stop=stop
     )
 
 
-def _cut_document(buffer: bytes, buffer_start: int, document_start: int, end: int, limit: int) -> Iterator[Span]:
+def _cut_document(buffer: bytes, buffer_start: int, document_start: int, end: int, max_bytes: int) -> Iterator[Span]:
     """Yield the document from byte `document_start` to before `end` of the file; nothing if it is blank.
 
     Args:
@@ -75,10 +77,10 @@ def _cut_document(buffer: bytes, buffer_start: int, document_start: int, end: in
         buffer_start: offset of the buffer in the file.
         document_start: offset of the document in the file.
         end: offset of the separator after the document, or of the end of the file.
-        limit: most bytes of a document; a longer one has no data.
+        max_bytes: maximum number of bytes in a document; a longer one has no data.
     """
     # The start of a document is dropped from the buffer only if the document is too long.
-    if end - document_start > limit or document_start < buffer_start:
+    if end - document_start > max_bytes or document_start < buffer_start:
         yield Span(document_start, end - document_start, b"")
         return
     # `data` is empty between separators that overlap, where `end` is before `document_start`.

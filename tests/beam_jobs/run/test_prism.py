@@ -45,7 +45,7 @@ import sys
 from beam_jobs.run.launch import Launch
 from tests.beam_jobs.run.test_prism import launch_images
 report = lambda line: print("tpudata:", line, file=sys.stderr, flush=True)
-launch_images(sys.argv[1:], Launch(report, reports_counters=True, every_seconds=0.01))
+launch_images(sys.argv[1:], Launch(report, reports_counters=True, poll_seconds=0.01))
 """
 
 
@@ -455,7 +455,7 @@ def test_rejects_detach_for_jobs_that_end_with_the_process(flags: list[str], pic
 def test_progress_bar_shows_counts_of_the_engine(
     prism: list[str], many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags, launch = argv(many, tmp_path / "out", *prism), Launch(draws_bar=True, every_seconds=0.05)
+    flags, launch = argv(many, tmp_path / "out", *prism), Launch(draws_bar=True, poll_seconds=0.05)
     shown = on_a_terminal(lambda: launch_images(flags, launch), monkeypatch)
     counts = [int(records.replace(",", "")) for records in re.findall(r"([\d,]+) records?, \d+ shards?", shown)]
     # They may fall for a moment: Prism counts a bundle that is at work anew when it is divided.
