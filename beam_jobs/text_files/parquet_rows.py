@@ -188,9 +188,9 @@ def _describe_problem(names: list[str], values: tuple[Any, ...]) -> str:
 
 def _encode_row(row: int, values: dict[str, Any], max_bytes: int) -> Span:
     """Return a row as JSON, with its number as its offset; without data if its strings have more than `max_bytes` characters."""
+    strings = [value for value in values.values() if isinstance(value, str)]
     # Checked first, since JSON may be six times as large.
-    text_size = sum(len(value) for value in values.values() if isinstance(value, str))
-    if text_size > max_bytes:
-        return Span(row, text_size, b"")
+    if sum(map(len, strings)) > max_bytes:
+        return Span(row, sum(len(string.encode()) for string in strings), b"")
     data = _JSON.encode(values).encode()
     return Span(row, len(data), data)

@@ -290,7 +290,7 @@ class TextRecords:
         pack, data = block
         options = self.options
         is_plain = pack.payloads == [PLAIN_TEXT] and [field.kind for field in options.fields] == [TEXT]
-        needs_more = self.extra or options.keep_key or options.labels.are_stored or options.long_documents == REJECT
+        needs_more = self.extra or options.keep_key or options.labels.has_classes or options.long_documents == REJECT
         if needs_more or not is_plain or not isinstance(tokenizer, Utf8Tokenizer) or not _are_utf8(data, pack.sizes):
             return None
         # The column of the text is empty, since only its tokens are needed.

@@ -124,3 +124,9 @@ def test_rejects_missing_and_empty_inputs(tmp_path: Path) -> None:
     flags = ["--form", "jsonl", "--tokenizer", "bytes", "--sequence-length", "8", "--no-eos"]
     with pytest.raises(SourceError, match="no record in 1 input"):
         convert(tmp_path / "in", tmp_path / "out", *flags)
+
+
+def test_gives_the_size_of_a_large_row_in_bytes(tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"text": ["é" * 100]}), tmp_path / "a.parquet")
+    with pytest.raises(BadRecordError, match=r"larger than --document-bytes \(got 200 bytes, expected at most 50\)"):
+        convert(tmp_path / "a.parquet", tmp_path / "out", "--document-bytes=50")
