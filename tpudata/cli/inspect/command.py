@@ -114,8 +114,12 @@ def _parse_count(text: str) -> int:
     """Parse an integer of 0 or more; UsageError for other text."""
     if not text.isdecimal():
         raise UsageError(f"{text!r} is not a whole number of 0 or more")
+    try:
+        count = int(text)
+    except ValueError:
+        count = sys.maxsize  # Python converts no more than 4,300 digits.
     # itertools.islice takes no larger number, and no dataset has as many records.
-    return min(int(text), sys.maxsize)
+    return min(count, sys.maxsize)
 
 
 def _check_shards(dataset: Dataset) -> None:
