@@ -21,7 +21,7 @@ from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.ranged_map import RangedMap
 from beam_jobs.references.reading import read_references
 from beam_jobs.references.reference import Reference, key_bytes
-from tpudata.console.option import drop_unset_options
+from tpudata.console.option import drop_empty_options
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, FeatureError
 from tpudata.format import Feature, encode_example_parts
@@ -73,7 +73,7 @@ class ImageConverter(InputConverter):
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields that determine the records; unset newer options are omitted, so that old shards keep their digest."""
         fields = super().deciding_fields()
-        return {**fields, "options": drop_unset_options(self.options, fields["options"])}
+        return {**fields, "options": drop_empty_options(self.options, fields["options"])}
 
     def extra_bytes(self, pack: Pack) -> npt.NDArray[np.int64]:
         """Return the approximate bytes of the file and class names and the extra features in each record of a pack: int64 [n]."""

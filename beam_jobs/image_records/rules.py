@@ -18,7 +18,7 @@ from tpudata.images.pixels import (
     check_decodes,
     decode_image,
     encode_image,
-    is_animated,
+    has_several_frames,
     is_lossless,
     shrink,
 )
@@ -66,7 +66,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
             if options.check == DECODE or not header.is_regular:
                 check_decodes(data, format_name, header)
             return StoredImage(data, format_name, header.height, header.width, header.components)
-    elif is_animated(data, format_name):
+    elif has_several_frames(data, format_name):
         is_tiff = format_name == TIFF
         reason = "first page of a TIFF of several pages" if is_tiff else f"first frame of an animated {format_name}"
     else:

@@ -23,7 +23,7 @@ from beam_jobs.text_files.values import read_texts
 from beam_jobs.text_records.records import Block, TextRecords
 from beam_jobs.text_records.schema import make_text_features
 from beam_jobs.text_records.summary import TextSummary
-from tpudata.console.option import drop_unset_options, stored_options
+from tpudata.console.option import drop_empty_options, stored_options
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError
 from tpudata.format import Feature, encode_example
@@ -142,7 +142,7 @@ class TextConverter(Converter):
     def deciding_fields(self) -> dict[str, Any]:
         """Return the fields by name, without empty ones that earlier versions lacked, so that --resume keeps their shards."""
         fields = super().deciding_fields()
-        options = drop_unset_options(self.options, fields["options"])
+        options = drop_empty_options(self.options, fields["options"])
         # Paths do not matter: the targets are among the inputs, and the identity has the hash of the tokenizer's file.
         options.pop("targets_file", None)
         if self.options.tokenizer is not None:

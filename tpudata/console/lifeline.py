@@ -44,17 +44,17 @@ class Lifeline:
         self.close()
 
 
-def watch(reader: int, end: Callable[[], object]) -> None:
+def watch(reader: int, on_end: Callable[[], object]) -> None:
     """Call a function, in another thread, when a lifeline ends.
 
     Args:
         reader: descriptor of the lifeline's reading end.
-        end: the function; its result is ignored.
+        on_end: the function; its result is ignored.
     """
 
     def wait() -> None:
         # Returns only at the end of the file, since nothing is written to a lifeline.
         os.read(reader, 1)
-        end()
+        on_end()
 
     threading.Thread(target=wait, name="tpudata-lifeline", daemon=True).start()

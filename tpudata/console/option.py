@@ -49,7 +49,7 @@ class Bounds:
     expected: str = ""
 
     def check(self, flag: str, value: Any) -> None:
-        """Raise UsageError if a value is not a whole number, or out of range."""
+        """Raise UsageError if a value is not an integer, or out of range."""
         if not is_integer(value):
             raise UsageError(f"{flag}: not a whole number (got {value!r})")
         if not is_integer(value, self.low, self.high):
@@ -304,57 +304,56 @@ def passed_options(options_class: type, flags: argparse.Namespace) -> dict[str, 
     }
 
 
-def check_options(values: DataclassInstance) -> None:
+def check_options(options: DataclassInstance) -> None:
     """Raise UsageError if an option of a dataclass has a value that is invalid whatever the other options are."""
-    for name, option in list_options(type(values)).items():
-        option.check(getattr(values, name))
+    for name, option in list_options(type(options)).items():
+        option.check(getattr(options, name))
 
 
-def check_uses(values: DataclassInstance, mode: str = "") -> None:
+def check_uses(options: DataclassInstance, mode: str = "") -> None:
     """Raise UsageError if an option is set but has no effect in this mode, or needs another option that is not set.
 
     Args:
-        values: an object of a dataclass of options.
+        options: an object of a dataclass of options.
         mode: mode of the command; empty for commands without modes.
     """
-    options = list_options(type(values))
-    for name, option in options.items():
+    options_by_name = list_options(type(options))
+    for name, option in options_by_name.items():
         # The option is not set. Numbers of 0 also count as not set, since 0 == False.
-        if getattr(values, name) in (None, False, ""):
+        if getattr(options, name) in (None, False, ""):
             continue
         if option.modes and mode not in option.modes:
             raise UsageError(
                 f"{option.flag} requires --mode {' or '.join(option.modes)} (got {mode}). Omit one of them."
             )
-        if option.needs and not getattr(values, option.needs):
+        if option.needs and not getattr(options, option.needs):
             raise UsageError(
-                f"{option.flag} requires {options[option.needs].flag}. Pass it, too, or omit {option.flag}."
+                f"{option.flag} requires {options_by_name[option.needs].flag}. Pass it, too, or omit {option.flag}."
             )
 
 
-def drop_unset_options(values: DataclassInstance, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields without empty options that are optional in the manifest.
+def drop_empty_options(options: DataclassInstance, values_by_name: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of options without those of empty options that are optional in the manifest.
 
-    The digest of the fields then equals the digest that versions without these options compute for the same shards.
+    The digest of the values then equals the digest that versions without these options compute for the same shards.
 
     Args:
-        values: an object of a dataclass of options.
-        fields: values of its fields by name.
+        options: an object of a dataclass of options, whose values decide which options are empty.
+        values_by_name: values of its fields by name, as the digest takes them.
     """
-    options = list_options(type(values))
-    unset_names = {
+    empty_names = {
         name
-        for name, option in options.items()
-        if option.stored and option.stored.is_optional and not getattr(values, name)
+        for name, option in list_options(type(options)).items()
+        if option.stored and option.stored.is_optional and not getattr(options, name)
     }
-    return {name: value for name, value in fields.items() if name not in unset_names}
+    return {name: value for name, value in values_by_name.items() if name not in empty_names}
 
 
-def stored_options(values: DataclassInstance) -> dict[str, Any]:
+def stored_options(options: DataclassInstance) -> dict[str, Any]:
     """Return the manifest's entries for the options of an object, by the entries' names, without empty optional entries."""
     entries: dict[str, Any] = {}
-    for name, option in list_options(type(values)).items():
-        value = getattr(values, name)
+    for name, option in list_options(type(options)).items():
+        value = getattr(options, name)
         if option.stored is not None and (value or not option.stored.is_optional):
             entries[option.stored.name or name] = None if value is None else option.stored.write(value)
     return entries

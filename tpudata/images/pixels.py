@@ -75,7 +75,7 @@ def decode_image(
         may_draft: whether a JPEG that is shrunk may be decoded at 1/2, 1/4 or 1/8 size first.
 
     Raises:
-        ValueError: it is damaged, or of an unsupported kind; the message follows `rejected: `.
+        ValueError: it is damaged, or of an unsupported kind; the message completes `rejected: ...`.
         UsageError: this installation lacks the format.
     """
     if image_format == PNG:
@@ -127,7 +127,7 @@ def check_decodes(data: bytes, image_format: str, header: ImageHeader | None = N
         header: header from `read_header`, to compare the size with; None for no comparison.
 
     Raises:
-        ValueError: it is damaged; the message follows `rejected: `.
+        ValueError: it is damaged; the message completes `rejected: ...`.
         UsageError: this installation lacks the format.
     """
     if image_format == PNG:
@@ -158,7 +158,7 @@ def encode_image(decoded: DecodedImage, image_format: str, quality: int) -> byte
         quality: quality of a JPEG, 1 to 100.
 
     Raises:
-        ValueError: the image is too long for a JPEG; the message follows `rejected: `.
+        ValueError: the image is too long for a JPEG; the message completes `rejected: ...`.
     """
     buffer = io.BytesIO()
     image, (across, down) = decoded
@@ -208,7 +208,7 @@ def is_lossless(data: bytes, image_format: str) -> bool:
     return False
 
 
-def is_animated(data: bytes, image_format: str) -> bool:
+def has_several_frames(data: bytes, image_format: str) -> bool:
     """Return whether an image, which must decode, has more than one frame or page; `decode_image` returns only the first."""
     if image_format not in (GIF, WEBP, AVIF, TIFF):
         return False

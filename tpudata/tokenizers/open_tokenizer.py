@@ -272,12 +272,12 @@ def _find_kind(name: str) -> TokenizerKind:
     points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if name in points:
         return _load_kind(points[name])
-    values = [
+    flag_values = [
         *_list_values(TOKENIZERS),
         *itertools.chain.from_iterable(_list_installed_values(points[key]) for key in sorted(points)),
     ]
     raise UsageError(
-        f"--tokenizer is {name!r} (expected one of {', '.join(values)}){suggestion(name, [*TOKENIZERS, *points])}"
+        f"--tokenizer is {name!r} (expected one of {', '.join(flag_values)}){suggestion(name, [*TOKENIZERS, *points])}"
     )
 
 

@@ -145,14 +145,14 @@ class ScaffoldLoader:
                     )
         has_initialized = checkpoint is None and (scaffold.init_op is not None or scaffold.init_fn is not None)
         if has_initialized or scaffold.local_init_op is not None:
-            self._set_run_source()
+            self._mark_values_of_run()
 
     def note_writes(self) -> None:
-        """Remember whether a step or a hook has assigned to the variables, so that `reload` keeps these values."""
+        """If the step or a hook assigns to the variables, record that, so that `reload` keeps their values."""
         if self._step.writes_saved_variables or self._session.pop_has_written():
-            self._set_run_source()
+            self._mark_values_of_run()
 
-    def _set_run_source(self) -> None:
+    def _mark_values_of_run(self) -> None:
         """Record that the variables have values that this run has assigned, and that no file contains."""
         self._run_source = object()  # Equal to no other source.
         self._store.set_source(self._names, self._run_source)

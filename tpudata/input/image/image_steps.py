@@ -45,14 +45,14 @@ class PreparedImage(NamedTuple):
         maps: its label maps by name, integers [height, width, 1].
         masks: the masks of its objects by name, uint8 [entries, height, width].
         moves: the moves of its pixels, float32 [2, 3] each, see `tpudata.input.lists.moves`; empty unless they are requested.
-        shape: int32 [3], height, width and channels before its crop; None without a crop.
+        shape_before_crop: int32 [3], height, width and channels; None without a crop.
     """
 
     image: tf.Tensor
     maps: dict[str, tf.Tensor]
     masks: dict[str, tf.Tensor]
     moves: list[tf.Tensor]
-    shape: tf.Tensor | None
+    shape_before_crop: tf.Tensor | None
 
 
 def prepare_image(
@@ -79,7 +79,7 @@ def prepare_image(
     moved_maps = {name: map_value for name, (_, map_value) in maps.items()}
     moved_masks = {name: mask_list.values for name, mask_list in masks.items()}
     moves: list[tf.Tensor] = []
-    shape = None
+    shape_before_crop = None
     if options.crop is not None:
         # The crop is rounded only if the next step takes integers.
         is_rounded = options.augment is not None or options.dtype_name == "uint8"
@@ -97,7 +97,7 @@ def prepare_image(
             name: crop_masks(mask_list.values, mask_list.count, mask_list.field.feature.name, window, options.crop)
             for name, mask_list in masks.items()
         }
-        shape = window.shape
+        shape_before_crop = window.shape
         if tracks_moves:
             moves.append(compute_crop_transform(*window))
     if options.augment is not None:
@@ -113,7 +113,7 @@ def prepare_image(
         moved_maps = dict(zip(moved_maps, augmented.maps, strict=True))
         moved_masks = dict(zip(moved_masks, augmented.masks, strict=True))
         moves += augmented.moves
-    return PreparedImage(scale_images(image, options), moved_maps, moved_masks, moves, shape)
+    return PreparedImage(scale_images(image, options), moved_maps, moved_masks, moves, shape_before_crop)
 
 
 def scale_images(images: tf.Tensor, options: Images) -> tf.Tensor:

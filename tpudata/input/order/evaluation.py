@@ -56,7 +56,7 @@ class EvaluationOrder:
         stops = np.sort(np.concatenate([run_stops, *cuts])).astype(np.int64)
         return firsts, stops
 
-    def list_starts(self, _: Rows) -> Integers:
+    def list_first_records(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]: of all chunks here."""
         return self.chunks.firsts
 

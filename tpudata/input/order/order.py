@@ -97,7 +97,7 @@ class Order(Protocol):
     def steps(self) -> int | None:
         """Number of global batches; None if they never end."""
 
-    def list_starts(self, rows: Rows) -> Integers:
+    def list_first_records(self, rows: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]."""
 
     def batches(self, ranges: Ranges, part: HostPart) -> tf.data.Dataset:

@@ -76,7 +76,7 @@ class SequentialOrder:
     def steps(self) -> None:
         """None, since the order has no end."""
 
-    def list_starts(self, _: Rows) -> Integers:
+    def list_first_records(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]: of all chunks here."""
         return self.chunks.firsts
 

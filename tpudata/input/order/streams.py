@@ -67,7 +67,7 @@ class StreamOrder(TrainingOrder):
         turns_per_run = find_largest_divisor(turns_per_block, max(1, max_run_records))
         return cls(chunks, batch_size, num_lanes, turns_per_block, turns_per_window, seed, turns_per_run)
 
-    def list_starts(self, rows: Rows) -> Integers:
+    def list_first_records(self, rows: Rows) -> Integers:
         """Return the first records of the pieces that a host reads in every epoch, int64 [n]."""
         return self.chunks.firsts[np.isin(self.chunk_slots, self.find_slots(rows.first, rows.stop))]
 

@@ -112,7 +112,7 @@ class TrainingOrder:
         """Return the slots of the rows [first_row, stop_row) of a batch."""
         return range(first_row // self.turns_per_step, -(-stop_row // self.turns_per_step))
 
-    def list_starts(self, _: Rows) -> Integers:
+    def list_first_records(self, _: Rows) -> Integers:
         """Return the first records of the chunks that a host reads, int64 [n]: of all chunks here."""
         return self.chunks.firsts
 
@@ -172,8 +172,8 @@ class TrainingOrder:
             """Return the ranges of an epoch from `block` on, an element for each block."""
             chunks = self._permute_chunks(epoch)
 
-            def list_block(later_block: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                first_turn, begin_turn, end_turn = self._find_turns(epoch, later_block, slot_numbers)
+            def list_block(block_index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                first_turn, begin_turn, end_turn = self._find_turns(epoch, block_index, slot_numbers)
                 return self._list_turn_ranges(chunks, epoch, slot_numbers, first_turn, begin_turn, end_turn)
 
             first_block = tf.maximum(epoch * self.num_records // positions_per_block, block)

@@ -92,7 +92,7 @@ class GraphUses:
                 uses += scope.uses if name in self._reached_names else session_uses
         return sorted(set(uses), key=lambda use: use.line)
 
-    def reaches_any(self, path: str) -> bool:
+    def reaches_use(self, path: str) -> bool:
         """Return whether a file's module-level code reaches a use in any file."""
         if self._readers[path].module.uses:
             return True

@@ -70,7 +70,7 @@ class _Planner:
         self._bindings = {path: find_bindings(tree) for path, tree in trees.items()}
         self._uses = GraphUses(trees, self._bindings)
         # Files that are run, or whose import is enough to reach a call that needs a graph.
-        self._entry_files = find_entry_files(trees) | {path for path in trees if self._uses.reaches_any(path)}
+        self._entry_files = find_entry_files(trees) | {path for path in trees if self._uses.reaches_use(path)}
         paths_by_module = {PurePath(path).stem: path for path in trees}
         self._imported_files = {
             path: {paths_by_module[name] for name in _list_imports(tree) & paths_by_module.keys()}
@@ -211,7 +211,7 @@ def _imports_plain_tensorflow(bindings: Mapping[str, Binding]) -> bool:
 
 
 def _uses_estimator(tree: ast.Module, bindings: Mapping[str, Binding]) -> bool:
-    """Return whether a file names an estimator of TensorFlow, or imports tpudata.estimator."""
+    """Return whether a file uses TensorFlow's estimator API, or imports tpudata.estimator."""
     for _, full_path in find_paths(tree, bindings):
         path = full_path[2:] if full_path[:2] in (("compat", "v1"), ("compat", "v2")) else full_path
         if path[:1] == ("estimator",) or path[:2] in (("contrib", "learn"), ("contrib", "estimator")):

@@ -19,9 +19,9 @@ class LoopSize:
     """
 
     def __init__(self, config: TPUConfig) -> None:
-        self._loop_seconds = config.loop_seconds  # None if the number of steps is fixed.
+        self._target_seconds = config.loop_seconds  # None if the number of steps is fixed.
         # To fit the number to a time, begin with single steps and measure them.
-        self._steps = 1 if self._loop_seconds is not None else int(config.iterations_per_loop)
+        self._steps = 1 if self._target_seconds is not None else int(config.iterations_per_loop)
         self._has_compiled = False
         self.step_seconds = 0.0
 
@@ -43,8 +43,8 @@ class LoopSize:
         """
         if self._has_compiled and num_steps:
             self.step_seconds = seconds / num_steps
-        if self._has_compiled and num_steps and self._loop_seconds is not None:
-            fitted_steps = int(self._loop_seconds * num_steps / max(seconds, 1e-6))
+        if self._has_compiled and num_steps and self._target_seconds is not None:
+            fitted_steps = int(self._target_seconds * num_steps / max(seconds, 1e-6))
             # Limit the growth, since one loop may have taken unusually little time.
             self._steps = max(1, min(fitted_steps, 10 * num_steps, _MAX_LOOP_STEPS))
         self._has_compiled = True
@@ -100,5 +100,5 @@ class Cadence:
         return step + max(1, int(min(remaining_seconds / step_seconds, _MAX_LOOP_STEPS)))
 
     def compute_speed(self, step: int) -> float:
-        """Return the steps per second from the last restart to `step`, the current one."""
+        """Return the number of steps per second from the last restart to `step`, the current one."""
         return (step - self._start_step) / max(time.monotonic() - self._start_time, 1e-9)

@@ -63,7 +63,7 @@ class PieceCache(Cache):
         """
         assert plan.pieces is not None
         files = PieceFiles.open(self._folder, self._name, plan.pieces, plan.sizes)
-        files = files.select_kept(plan.find_pieces(order.list_starts(rows)))
+        files = files.select_kept(plan.find_pieces(order.list_first_records(rows)))
         # Folders on the disks of other processes cannot be prepared from here.
         if not self._is_read_elsewhere:
             files.prepare()

@@ -19,7 +19,7 @@ from tpudata.input.order.chunks import Integers
 _SPARE_BYTES = 64
 # Largest last piece of a shard, in multiples of `piece_bytes`: shards of the usual 100 MB, 15 % more or less, are then one piece.
 # Cutting shards of 75 MB at 64 MB would halve the rate of evaluation, since small remainders use up the requests in flight.
-_MAX_LAST_PIECE = 2
+_MAX_LAST_PIECE_RATIO = 2
 # Number of positions in a piece over which the cost of a cut is averaged.
 _SAMPLED_CUTS = 16
 
@@ -54,9 +54,9 @@ class Pieces:
         shards = KeptShards.make(dataset, split)
 
         def cut_shard(shard_index: int) -> tuple[Integers, Integers]:
-            """Return the first record and the first byte of each piece of a shard, counted in the shard, as `_cut_shard` does."""
+            """Return the first record and the first byte of each piece, counted from the shard's start; see `_cut_shard`."""
             shard = shards.shards[shard_index]
-            if shard.bytes <= _MAX_LAST_PIECE * piece_bytes:
+            if shard.bytes <= _MAX_LAST_PIECE_RATIO * piece_bytes:
                 # One piece: first record 0, first byte 0.
                 return np.zeros(1, np.int64), np.zeros(1, np.int64)
             return _cut_shard(dataset.index(shard), shards.runs[shard_index], piece_bytes)
@@ -127,7 +127,7 @@ def _cut_shard(index: ShardIndex, runs: Integers, piece_bytes: int) -> tuple[Int
     # Indices in `records` and `offsets` at which the pieces begin.
     firsts = [0]
     max_bytes = max(1, piece_bytes - _SPARE_BYTES)
-    while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE * piece_bytes:
+    while index.shard_bytes - offsets[firsts[-1]] > _MAX_LAST_PIECE_RATIO * piece_bytes:
         # The last record, or block, that begins at most `max_bytes` after the piece's start, so that the piece ends there.
         next_first = int(np.searchsorted(offsets, offsets[firsts[-1]] + max_bytes, "right")) - 1
         # A record, or block, larger than `max_bytes` is a piece by itself.

@@ -86,13 +86,13 @@ class ReadPlan:
     @property
     def chunks(self) -> Chunks:
         """Chunks for reading in order."""
-        return self._cut_chunks(self._pick_length(_LARGE_READ_FACTOR, min_chunks=1))
+        return self._cut_chunks(self._pick_chunk_records(_LARGE_READ_FACTOR, min_chunks=1))
 
     @property
     def mixed_chunks(self) -> Chunks:
         """Chunks for a shuffle."""
         factor = _LARGE_READ_FACTOR if self.are_token_rows else 1
-        return self._cut_chunks(self._pick_length(factor, _MIN_CHUNKS))
+        return self._cut_chunks(self._pick_chunk_records(factor, _MIN_CHUNKS))
 
     @property
     def piece_memory(self) -> int | None:
@@ -119,7 +119,7 @@ class ReadPlan:
         return np.searchsorted(self.pieces.firsts, stored, "right") - 1
 
     def compute_fetch_ratio(self, _batch_size: int, _num_hosts: int) -> float:
-        """Return the mean bytes that all hosts together fetch in training for each byte of the split; 1 if they read no pieces."""
+        """Return the mean number of bytes that all hosts together fetch in training for a byte of the split; 1 without pieces."""
         return 1.0
 
     def make_shuffled_order(self, batch_size: int, window_records: int, seed: int) -> TrainingOrder:
@@ -169,11 +169,16 @@ class ReadPlan:
         # A subset of the records gets its share of the window, rounded up.
         return -(-window * self.count // self.split.records)
 
-    def _pick_length(self, factor: int, min_chunks: int) -> int:
-        """Return the records of a chunk of `factor` times `chunk_bytes`; fewer if there would be less than `min_chunks` chunks."""
-        length = count_chunk_records(self.split.records, self.record_bytes, self.chunk_bytes * factor, min_chunks)
+    def _pick_chunk_records(self, factor: int, min_chunks: int) -> int:
+        """Return the number of records in a chunk of about `factor * chunk_bytes` bytes, at least those of a compressed block.
+
+        There are fewer if there would otherwise be fewer than `min_chunks` chunks.
+        """
+        chunk_records = count_chunk_records(
+            self.split.records, self.record_bytes, self.chunk_bytes * factor, min_chunks
+        )
         # Any record of a compressed block needs the whole block, so no chunk is shorter than one.
-        return length if self.block_records is None else max(length, self.block_records)
+        return chunk_records if self.block_records is None else max(chunk_records, self.block_records)
 
     def _cut_chunks(self, length: int) -> Chunks:
         """Return the chunks of this plan's records, each cut from at most `length` stored records."""

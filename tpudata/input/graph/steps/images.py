@@ -50,7 +50,7 @@ def make_image_step(fields: Fields, options: Images, *, tracks_moves: bool) -> S
             )
             for field in fields.masks
         }
-        previous_shape = None
+        previous_shape_before_crop = None
         moves: list[tf.Tensor] = []
         for field in fields.images:
             name, channels = field.feature.name, field.feature.shape[2]
@@ -65,9 +65,13 @@ def make_image_step(fields: Fields, options: Images, *, tracks_moves: bool) -> S
                 masks=masks if field is first_image else {},
                 tracks_moves=tracks_moves and field is first_image,
             )
-            # Images of one size have one crop window, so a crop rejects records with images of several sizes.
-            image = prepared.image if field is first_image else _ensure_same_size(field, prepared, previous_shape)
-            previous_shape = prepared.shape
+            # One crop window serves all images of a record, so images that differ in size before the crop are rejected.
+            image = (
+                prepared.image
+                if field is first_image
+                else _ensure_same_size(field, prepared, previous_shape_before_crop)
+            )
+            previous_shape_before_crop = prepared.shape_before_crop
             columns = {**columns, name: image, **prepared.maps, **prepared.masks}
             moves += prepared.moves
         return columns, {**extras, _MOVES: tf.stack(moves)} if moves else extras
@@ -75,21 +79,23 @@ def make_image_step(fields: Fields, options: Images, *, tracks_moves: bool) -> S
     return prepare
 
 
-def _ensure_same_size(field: Field, prepared: PreparedImage, previous_shape: tf.Tensor | None) -> tf.Tensor:
+def _ensure_same_size(field: Field, prepared: PreparedImage, previous_shape_before_crop: tf.Tensor | None) -> tf.Tensor:
     """Return a prepared image; fail at run time if it and the previous image differ in size before the crop.
 
     Args:
         field: field of the image.
         prepared: the image.
-        previous_shape: int32 [3], the shape of the previous image before its crop; None without a crop.
+        previous_shape_before_crop: int32 [3], the shape of the previous image; None without a crop.
     """
-    if prepared.shape is None or previous_shape is None:
+    if prepared.shape_before_crop is None or previous_shape_before_crop is None:
         return prepared.image
     message = (
         f"Feature {field.feature.name}: a record has images of two sizes, of which a crop takes one window. Store images of one"
         " size, or pass size= in place of the crop."
     )
-    return ensure(prepared.image, tf.reduce_all(tf.equal(prepared.shape[:2], previous_shape[:2])), message)
+    return ensure(
+        prepared.image, tf.reduce_all(tf.equal(prepared.shape_before_crop[:2], previous_shape_before_crop[:2])), message
+    )
 
 
 def make_move_step(tables: tuple[Table, ...], least_visible: float, *, is_batch: bool) -> Step:
