@@ -143,7 +143,7 @@ def write_pictures(folder: Path, count: int, damaged: Sequence[int] = ()) -> Pat
 @pytest.mark.parametrize(
     ("kind", "broken"),
     [
-        (RandomKeys, "kind: a resumed run gives other bytes than a plain run .* keys are the same in each listing"),
+        (RandomKeys, "kind: a resumed run gives different bytes than a plain run .* keys are the same in each listing"),
         pytest.param(
             PathsAsKeys,
             "kind: the input in a folder 'a b é .* keys and records do not have the path of the input",
@@ -151,12 +151,12 @@ def write_pictures(folder: Path, count: int, damaged: Sequence[int] = ()) -> Pat
         ),
         pytest.param(
             SizesInKeys,
-            r"kind: an append of the grown input gives other records .*\(got 26, expected 14\)",
+            r"kind: an append of the grown input gives different records .*\(got 26, expected 14\)",
             marks=pytest.mark.matrix,
         ),
         pytest.param(
             OtherOrder,
-            "kind: two workers with shuffle=False gives other bytes .* parts and units come in the same order",
+            "kind: two workers with shuffle=False gives different bytes .* parts and units come in the same order",
             marks=pytest.mark.matrix,
         ),
         (SilentOnDamage, r"kind: converts .*damaged without an error \(expected a BadRecordError\)"),
@@ -180,7 +180,7 @@ def test_catches_a_source_that_breaks_a_promise(
 
 def test_check_source_rejects_a_wrong_number_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "tpudata.sources", kind=Kept)
-    with pytest.raises(AssertionError, match=r"kind: another number of records \(got 12, expected 13\)"):
+    with pytest.raises(AssertionError, match=r"kind: a different number of records \(got 12, expected 13\)"):
         check_source("kind", write_pictures(tmp_path / "in", 12), tmp_path / "datasets", records=13)
 
 
@@ -219,8 +219,11 @@ class Small(Letters):
 @pytest.mark.parametrize(
     ("kind", "broken"),
     [
-        (Wide, r"Wide: the ids of 'abc' are of another kind .*expected an int32 array"),
-        (Padded, r"Padded: 'z' has other ids alone \(got \[122\]\) than with other texts \(expected \[122, 0, 0\]\)"),
+        (Wide, r"Wide: the ids of 'abc' are of a different kind .*expected an int32 array"),
+        (
+            Padded,
+            r"Padded: 'z' has different ids if no other text is encoded with it \(got \[122\], expected \[122, 0, 0\]\)",
+        ),
         (Small, r"Small: an id of 'z' is not in the vocabulary of 100 \(got \[122\]\)"),
     ],
 )

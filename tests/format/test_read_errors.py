@@ -17,7 +17,7 @@ from tests.helpers.datasets import write_dataset
 from tpudata.errors import CorruptionError, DatasetError, FeatureError, StorageError, TpudataError
 from tpudata.format import Feature, open_dataset
 from tpudata.format.read_errors import (
-    OTHER_RECORDS,
+    INDEX_MISMATCH,
     find_file_error,
     name_of_files,
     name_of_split,
@@ -73,7 +73,7 @@ def test_names_the_last_record_of_a_truncated_file(folder: Path) -> None:
     assert (error.path, error.offset) == (str(shard), int(offsets[4]))
 
 
-@pytest.mark.parametrize("message", [OTHER_RECORDS, "A file has fewer records than its index says: it has changed"])
+@pytest.mark.parametrize("message", [INDEX_MISMATCH, "A file has fewer records than its index says: it has changed"])
 def test_names_a_shard_that_was_replaced(folder: Path, message: str) -> None:
     shards = sorted(folder.glob("*.tfrecord"))
     name = name_of_split(str(folder), "train")

@@ -193,9 +193,9 @@ def test_reports_a_damaged_record_after_the_batches_before_it(raw_digits: Writte
         ({"batch_size": 8, "prefetch": 0}, r"prefetch: invalid value \(got 0, expected an integer of 1 or more"),
         ({"batch_size": 8, "start_step": -1}, "start_step=-1"),
         ({"batch_size": 8, "axis": "rows"}, None),
-        ({"batch_size": 8, "sharding": "all"}, "sharding is of another kind"),
+        ({"batch_size": 8, "sharding": "all"}, "sharding is of a different kind"),
         ({"batch_size": 8, "sharding": "axes"}, r"no axis 'data' \(got the axes 'x', 'y'\)"),
-        ({"batch_size": 8, "sharding": "named"}, "names the axes of the rows alone"),
+        ({"batch_size": 8, "sharding": "named"}, "must name only the axes of the rows"),
     ],
 )
 def test_rejects_arguments_that_do_not_fit(raw_digits: Written, arguments: dict[str, Any], message: str | None) -> None:

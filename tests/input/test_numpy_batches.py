@@ -140,8 +140,8 @@ SIZE = encode_image(np.zeros((5, 4, 1), np.uint8))
 ODD: list[tuple[dict[str, Any], str]] = [
     ({"label": None}, "feature 'label' is not in the record. "),
     ({"label": [1, 2]}, "feature 'label' has 2 values, and not those of shape []. "),
-    ({"label": 0.5}, "feature 'label' has values of another kind. "),
-    ({"x": [b"ab", b"c"]}, "feature 'x' has another number of values. "),
+    ({"label": 0.5}, "feature 'label' has values of a different kind. "),
+    ({"x": [b"ab", b"c"]}, "feature 'x' has a different number of values. "),
     ({"x": b"ab"}, "feature 'x' does not have the 3 bytes of (3,) uint8 values. "),
     ({"image": SIZE}, "an encoded image is [5,4,1], and its feature says [4,4,1]. "),
 ]

@@ -302,7 +302,8 @@ def test_waits_for_a_late_worker_and_names_it(
     check_same(taken(dataset), taken(make_input_fn(raw_digits.path, "test", training=False)({"batch_size": 24})))
     first, second = [record.message for record in caplog.records if "tf.data service" in record.message]
     assert re.search(
-        r"worker [01] of 2 in the dispatcher's worker_addresses, from 0, has not registered \(registered: local", first
+        r"worker [01] \(counted from 0\) of the 2 in the dispatcher's worker_addresses has not registered \(registered: local",
+        first,
     )
     assert second.endswith("all workers have registered.")
 
@@ -316,7 +317,7 @@ def test_waiting_for_a_worker_ends_at_the_timeout(own_service: Service, raw_digi
     with pytest.raises(ServiceError, match=r"no worker has registered, after 0\.5 s"):
         input_fn({"batch_size": 24})
     own_service.start_worker()
-    with pytest.raises(ServiceError, match=r"worker [01] of 2 .* has not registered .*, after 0\.5 s"):
+    with pytest.raises(ServiceError, match=r"worker [01] .* of the 2 .* has not registered .*, after 0\.5 s"):
         input_fn({"batch_size": 24})
     own_service.dispatcher._stop()
     with pytest.raises(ServiceError, match=r"the dispatcher does not answer, after 0\.5 s"):

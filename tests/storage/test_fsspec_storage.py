@@ -98,7 +98,7 @@ def test_a_file_appears_whole_or_not_at_all(folder: str) -> None:
     # Another attempt at the same work finds its bytes there; other bytes are an error.
     write(path, b"old", replace=False)
     for data in (b"new", b"olds", b"ol", b""):
-        with pytest.raises(StorageError, match=r"could not be written: it exists already, with other bytes"):
+        with pytest.raises(StorageError, match=r"could not be written: it exists already, with different bytes"):
             write(path, data, replace=False)
     assert storage.read(path) == b"old"
     write(f"{folder}/whole/other", b"first", replace=False)

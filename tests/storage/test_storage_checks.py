@@ -143,7 +143,7 @@ class Keeping(_Prefixed):
         (Partial, "whole is visible before `create` has ended"),
         (Aborted, "a `create` that ends in an error changes the file that was there"),
         (Once, "`create` does not replace a file"),
-        (Short, "`read_range` of 4 bytes from 3 returns other bytes"),
+        (Short, "`read_range` of 4 bytes from 3 returns different bytes"),
         (Trusting, "`read` with size=1 does not return the whole file"),
         (Unsorted, "`list` does not return the folders that were written, in order"),
         (Unlimited, "`scan` with limit=1 does not return the first"),

@@ -140,7 +140,7 @@ def test_rejects_another_dataset_unless_it_is_allowed(
         assert train(other, 4, 20) == code
         out, err = capsys.readouterr()
         if code == 2:
-            assert "m: up to step 2 it was trained on other records (got " in err
+            assert "m: up to step 2 it was trained on different records (got " in err
             assert f"{other} with {100 if other == fewer else 200} records in train, " in err
             assert "or --allow-other-data to continue on this one." in err
             assert {path: path.read_bytes() for path in Path("m").iterdir()} == before

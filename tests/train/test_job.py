@@ -272,7 +272,7 @@ def test_rejects_a_folder_without_a_dataset(tmp_path: Path, capsys: pytest.Captu
     ("flags", "message"),
     [
         (["--image-size=12"], "'dense/kernel' as float32(256, 128), model_fn makes it as float32(576, 128)"),
-        (["--image-size=12", "--mode=eval"], "had inputs of another size. Use another model_dir"),
+        (["--image-size=12", "--mode=eval"], "had inputs of a different size. Use another model_dir"),
         (["--image-size=12", "--mode=predict"], "'dense/kernel'"),
     ],
 )

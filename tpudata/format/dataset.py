@@ -109,9 +109,7 @@ class Dataset:
                 f" {count_text(self.manifest.labels, 'class', 'classes')}. {_RESTORE}"
             )
         if self.manifest.labels_crc32c is not None and not has_written_names:
-            raise CorruptionError(
-                path, 0, f"the class names are not those that the manifest has the checksum of. {_RESTORE}"
-            )
+            raise CorruptionError(path, 0, f"the class names do not match the checksum in the manifest. {_RESTORE}")
         return names
 
     def examples(self, split: str) -> Iterator[dict[str, Value]]:

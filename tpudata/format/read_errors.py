@@ -29,8 +29,8 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, find_dama
 from tpudata.storage import storage_for
 from tpudata.storage.local.errors import make_storage_error
 
-# Message of a check in the reader's graph: the records of a file have another size than its index says.
-OTHER_RECORDS = "A file has other records than its index says."
+# Message of a check in the reader's graph: the records of a file have different sizes than its index says.
+INDEX_MISMATCH = "The records of a file do not match its index."
 # TensorFlow's message contains the name of the dataset, and a longer name would hide the rest.
 _MAX_NAME_CHARACTERS = 1000
 # Seconds that a search for a record unlike the others may take.
@@ -139,12 +139,12 @@ def _find_odd_feature(message: str) -> _OddFeature | None:
         value_type = _VALUE_TYPE_BY_KIND[match["type"]]
         return _OddFeature(
             match["name"],
-            "has values of another kind",
+            "has values of a different kind",
             lambda values: any(type(value) is not value_type for value in values or ()),
         )
     match = patterns.OTHER_VALUES.search(message)
     if match is not None:
-        return _OddFeature(match["name"], "has another number of values", is_odd=None)
+        return _OddFeature(match["name"], "has a different number of values", is_odd=None)
     match = patterns.OTHER_COUNT.search(message)
     if match is not None:
         count = int(match["count"])
@@ -233,8 +233,8 @@ def _find_damage_reason(message: str, split: str) -> str | None:
     """Return how the files are damaged or have changed, with a fix; None if the error has another cause."""
     if patterns.DAMAGED_BLOCK.search(message):
         return f"a compressed block does not unpack. {_choose_fix(split)}"
-    if OTHER_RECORDS in message:
-        return f"an index has other places of records than its shard. {_choose_fix(split)}"
+    if INDEX_MISMATCH in message:
+        return f"an index does not match its shard: the records are at different positions. {_choose_fix(split)}"
     if patterns.SHORT_FILE.search(message):
         return "it has changed since it was opened. Make the input_fn again."
     return None

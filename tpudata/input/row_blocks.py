@@ -134,7 +134,7 @@ def find_row_blocks(sharding: Mesh | NamedSharding | None, axis: str | None) -> 
         mesh, axes = sharding, (_find_axis(sharding, axis),)
     else:
         raise UsageError(
-            f"as_jax: sharding is of another kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
+            f"as_jax: sharding is of a different kind (got {sharding!r}, expected a jax.sharding.Mesh or NamedSharding). Pass one."
         )
     if not mesh.local_devices:
         raise UsageError(
@@ -183,7 +183,7 @@ def _find_axes(sharding: NamedSharding, axis: str | None) -> tuple[str, ...]:
     rows_entry, *other_entries = tuple(sharding.spec) or (None,)
     if axis is not None or any(entry is not None for entry in other_entries):
         raise UsageError(
-            f"as_jax: the spec of a NamedSharding names the axes of the rows alone (got {sharding.spec} and axis={axis!r}, "
+            f"as_jax: the spec of a NamedSharding must name only the axes of the rows (got {sharding.spec} and axis={axis!r}, "
             "expected such as PartitionSpec('data')). Omit the others; reshard the arrays in the program."
         )
     if rows_entry is None:

@@ -24,8 +24,8 @@ _UNLISTED = frozenset(
 class Api(enum.Enum):
     """The API that has a name."""
 
-    V1 = "tensorflow.compat.v1 alone"
-    V2 = "tensorflow alone"
+    V1 = "only tensorflow.compat.v1"
+    V2 = "only tensorflow"
     BOTH = "both"
     UNKNOWN = "none"
     UNLISTED = "a part that is not listed"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("char_lstm", "iris_mlp", "mnist_cnn", "resnet", "text_classifier", "tiny_lm", "unet")
 _MODULES = {name: f"tpudata.models.{name}" for name in _NAMES}
-_PATH_FIX = "Run in the folder that has it, or set PYTHONPATH."
+_PATH_FIX = "Run in the folder that contains it, or set PYTHONPATH."
 
 __all__ = ["check_model_name", "get_model", "learns_label_maps", "make_model_fn", "model_names", "param_defaults"]
 

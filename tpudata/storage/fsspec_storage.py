@@ -230,7 +230,7 @@ class _FsspecObjects:
                 is_equal = _compute_digest(written_file) == _compute_digest(existing_file)
         if not is_equal:
             raise StorageError(
-                f"{path} could not be written: it exists already, with other bytes. Remove it, or write elsewhere."
+                f"{path} could not be written: it exists already, with different bytes. Remove it, or write elsewhere."
             )
 
     def check_writable(self, path: str) -> None:

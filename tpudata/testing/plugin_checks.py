@@ -74,7 +74,7 @@ def check_source(
     _require(not defects, f"{source}: its dataset is damaged: {defects[:1]}")
     _require(
         records is None or records == manifest.records,
-        f"{source}: another number of records (got {manifest.records}, expected {records}). Look for keys and files that the"
+        f"{source}: a different number of records (got {manifest.records}, expected {records}). Look for keys and files that the"
         " listing skips, and for records in `manifest.rejected`.",
     )
     if damaged is not None:
@@ -200,7 +200,7 @@ class _SourceCheck:
         converted_records, appended_records = self._count_records("grown"), self._count_records("appended")
         _require(
             converted_records == appended_records,
-            f"{self.source}: an append of the grown input gives other records than its conversion (got"
+            f"{self.source}: an append of the grown input gives different records than its conversion (got"
             f" {appended_records.total()}, expected {converted_records.total()}). Keys and bytes of old records must stay as they"
             " are, and keys of new ones must be new.",
         )
@@ -229,7 +229,7 @@ class _SourceCheck:
         _require(
             manifest.records > 0 and reject_count > 0,
             f"{self.source}: a run that skips bad records has {count_text(manifest.records, 'record')} and"
-            f" {count_text(reject_count, 'reject')} (expected some of both). Go on with the next record after `reject`.",
+            f" {count_text(reject_count, 'reject')} (expected some of both). Continue with the next record after `reject`.",
         )
 
     def check_empty_input(self, empty: Path) -> None:
@@ -270,12 +270,12 @@ class _SourceCheck:
         )
         _require(
             not different_names,
-            f"{self.source}: {run} gives other bytes than a plain run (in {', '.join(different_names[:3])}). Make sure that"
+            f"{self.source}: {run} gives different bytes than a plain run (in {', '.join(different_names[:3])}). Make sure that"
             f" {hint}.",
         )
 
     def _read_files(self, output: str) -> dict[str, bytes]:
-        """Return the contents of a dataset's files by name, without JSON files: the manifest has the path of the input."""
+        """Return the contents of a dataset's files by name, without JSON files: the manifest contains the path of the input."""
         folder = self.folder / output
         paths = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json")
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
@@ -319,22 +319,23 @@ def check_tokenizer(tokenizer: str, texts: Sequence[str], folder: AnyPath) -> To
     examples_of_two = [*open_dataset(str(folder / "two")).examples("train")]
     _require(
         examples_of_one == examples_of_two,
-        f"{tokenizer}: two workers store other ids than one. Ids must follow from the text and the file alone.",
+        f"{tokenizer}: two workers store different ids than one. Ids must depend only on the text and the file.",
     )
     stored_ids = [list(example["input_ids"]) for example in examples_of_one]
     expected_ids = [ids.tolist() for text, ids in zip(texts, batch, strict=True) if text]
     _require(
         stored_ids == expected_ids,
-        f"{tokenizer}: a conversion stores other ids than `encode_batch` returns here, such as {stored_ids[:1]}.",
+        f"{tokenizer}: a conversion stores different ids than `encode_batch` returns here, such as {stored_ids[:1]}.",
     )
     reopened = dataset_tokenizer(str(folder / "one"))
     _require(
         reopened.identity == original.identity,
-        f"{tokenizer}: opened from the dataset it has another identity (got {reopened.identity}, expected {original.identity}).",
+        f"{tokenizer}: opened from the dataset it has a different identity (got {reopened.identity}, expected"
+        f" {original.identity}).",
     )
     _require(
         all(map(np.array_equal, reopened.encode_batch(list(texts)), batch)),
-        f"{tokenizer}: opened from the dataset it returns other ids. `file_bytes` must be all that they follow from.",
+        f"{tokenizer}: opened from the dataset it returns different ids. `file_bytes` must be all that they follow from.",
     )
     return reopened
 
@@ -353,7 +354,7 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
     array: Any = ids
     _require(
         isinstance(array, np.ndarray) and array.dtype == np.int32 and array.ndim == 1,
-        f"{name}: the ids of {text!r} are of another kind (got {array!r}, expected an int32 array [tokens]).",
+        f"{name}: the ids of {text!r} are of a different kind (got {array!r}, expected an int32 array [tokens]).",
     )
     _require(
         not ids.size or (int(ids.min()) >= 0 and int(ids.max()) < identity.vocab_size),
@@ -366,7 +367,8 @@ def _check_ids(name: str, tokenizer: Tokenizer, text: str, ids: Ids) -> None:
     (ids_alone,) = tokenizer.encode_batch([text])
     _require(
         np.array_equal(ids, ids_alone),
-        f"{name}: {text!r} has other ids alone (got {ids_alone.tolist()}) than with other texts (expected {ids.tolist()}).",
+        f"{name}: {text!r} has different ids if no other text is encoded with it (got {ids_alone.tolist()}, expected"
+        f" {ids.tolist()}).",
     )
     _require(
         isinstance(tokenizer.decode(ids), str),

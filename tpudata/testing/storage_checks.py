@@ -89,8 +89,8 @@ class _StorageCheck:
             expected_part = _DATA[offset : offset + length]
             self._require(
                 part == expected_part,
-                f"`read_range` of {length} bytes from {offset} returns other bytes (got {count_text(len(part), 'byte')}, expected"
-                f" {len(expected_part)} of {len(_DATA)}).",
+                f"`read_range` of {length} bytes from {offset} returns different bytes (got {count_text(len(part), 'byte')},"
+                f" expected {len(expected_part)} of {len(_DATA)}).",
             )
         with storage.open(path) as file:
             self._require(
@@ -101,7 +101,7 @@ class _StorageCheck:
         with ThreadPoolExecutor(_THREAD_COUNT) as pool:
             offsets = range(0, len(_DATA), 100)
             parts = pool.map(lambda offset: storage.read_range(path, offset, 100), offsets)
-            self._require(b"".join(parts) == _DATA, f"{_THREAD_COUNT} threads read other bytes than one.")
+            self._require(b"".join(parts) == _DATA, f"{_THREAD_COUNT} threads read different bytes than one.")
         entry = storage.stat(path)
         self._require(
             entry is not None and (entry.name, entry.size, entry.is_folder) == ("whole", len(_DATA), False),

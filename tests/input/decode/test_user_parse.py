@@ -202,5 +202,5 @@ def test_sample_weight_requires_labels(raw_digits: Written) -> None:
     triple = make_input_fn(raw_digits.path, "test", parse=parse, **options)({"batch_size": 60})
     assert [weight.sum() for _, _, weight in triple.as_numpy_iterator()] == [60, 41]
     alone = make_input_fn(raw_digits.path, "test", parse=lambda s: parse(s)[0], **options)
-    with pytest.raises(UsageError, match="needs labels, and there are features alone"):
+    with pytest.raises(UsageError, match="needs labels, and there are only features"):
         alone({"batch_size": 60})

@@ -448,7 +448,7 @@ ODD = [
     ({"label": [1, 2]}, "feature 'label' has 2 values, and not those of shape []."),
 ]
 ODD_SEQUENCES = [
-    ({"ids": b"ab"}, "feature 'ids' has values of another kind."),
+    ({"ids": b"ab"}, "feature 'ids' has values of a different kind."),
     ({"mask": [1, 2]}, "feature 'mask' has 2 values, and not those of shape [3]."),
     ({"score": [0.5]}, "feature 'score' has 1 value, and not those of shape [2]."),
 ]

@@ -198,7 +198,7 @@ def test_transforms_do_not_change_weights(path: str, records: list[dict[str, Any
         )
     twice: Any = lambda f, labels: ({"x": tf.tile(f["x"], [2, 1])}, tf.tile(labels, [2]))  # noqa: E731
     input_fn = make_input_fn(path, "train", training=True, batch_transform=twice, **options)
-    with pytest.raises(FeatureError, match="Keep the rows"):
+    with pytest.raises(FeatureError, match="Keep all rows"):
         input_fn({"batch_size": 4})
 
 

@@ -153,7 +153,7 @@ def test_rejects_a_table_whose_columns_differ_in_length(tmp_path: Path) -> None:
     records = write_lists(tmp_path / "whole", 6).records
     records[4][NAMES.name] = ["one"] * (len(records[4][CLASSES.name]) + 1)
     path = write_records(tmp_path / "odd", records)
-    message = f"Feature {NAMES.name}: a record has lists of another length than of {BOXES.name}"
+    message = f"Feature {NAMES.name}: a record has lists of a different length than {BOXES.name}"
     with pytest.raises(FeatureError, match=rf"{message}.*table image/object/\* of pad.*separate keys"):
         rows_of(path)
     apart = {

@@ -79,7 +79,7 @@ class ClusterTask:
         if process_id >= num_processes:
             raise ClusterConfigError(
                 f"{owner}(process_id={process_id}): got {process_id} of {count_text(num_processes, 'process', 'processes')} "
-                f"(expected 0 to {num_processes - 1}). Pass each process another number."
+                f"(expected 0 to {num_processes - 1}). Pass each process a different number."
             )
         task_type, task_id = ("chief", 0) if process_id == 0 else ("worker", process_id - 1)
         return cls(task_type=task_type, task_id=task_id, coordinator_address=address, num_processes=num_processes)
@@ -227,10 +227,10 @@ def _is_address(string: str) -> bool:
 
 
 def _parse_index(raw_index: Any) -> int:
-    """Return the task index as an int; TF_CONFIG may have it as a string.
+    """Return the task index as an int; TF_CONFIG may give it as a string.
 
     Raises:
-        ClusterConfigError: the index is not a whole number from 0.
+        ClusterConfigError: the index is not an integer of 0 or more.
     """
     try:
         index = int(raw_index)

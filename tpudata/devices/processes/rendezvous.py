@@ -248,7 +248,7 @@ def _await_go(group: ProcessGroup, connection: socket.socket, wait_limit: _WaitL
             if word == "no":
                 raise UsageError(
                     f"{group.origin}: {group.name} does not belong to the process at {group.coordinator}: {details}. Give all "
-                    "processes the same cluster, and each another number."
+                    "processes the same cluster, and each a different number."
                 )
             if word != "missing":
                 return False

@@ -40,7 +40,7 @@ def cluster_from_slurm(*, evaluator: bool = False, port: int | None = None) -> d
     task_nodes = [node for node, count in enumerate(tasks_per_node) for _ in range(count)]
     if len(hosts) != len(tasks_per_node) or len(task_nodes) != num_tasks:
         raise UsageError(
-            f"Slurm: got {len(hosts)} nodes with {tasks_per_node} tasks (expected {num_tasks} tasks together). Start the program "
+            f"Slurm: got {len(hosts)} nodes with {tasks_per_node} tasks (expected {num_tasks} tasks in total). Start the program "
             "with srun."
         )
     if rank >= num_tasks:

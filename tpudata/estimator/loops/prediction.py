@@ -62,8 +62,8 @@ def predict(
             with runtime.lock:
                 if runtime.is_training:
                     raise UsageError(
-                        "predict: the estimator is training, and these predictions began before that. Consume them before, or use "
-                        "another estimator."
+                        "predict: the estimator is training, and these predictions began before that. Consume them before "
+                        "train(), or use another estimator."
                     )
                 # All predictions come from one checkpoint, even if the caller has trained between two batches.
                 loader.reload(checkpoint)
@@ -72,7 +72,7 @@ def predict(
                 loader.note_writes()
             monitor.after_run({name: np.asarray(fetched[name]) for name in get_tensor_names(fetches)})
             batch = {key: predictions[key] for key in keys} if keys is not None else predictions
-            is_real = step.read_rows(mask)
+            is_real = step.read_rows(mask)  # False for rows of padding.
             _check_num_rows(batch, len(is_real))
             batch = tf.nest.map_structure(lambda array, is_real=is_real: array[is_real], batch)
             if not yield_single_examples:

@@ -139,7 +139,7 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{self.prefix} has the variable {name!r} as {dtypes[name].name}{tuple(shapes[name])}, model_fn "
                     f"makes it as {variable.dtype.name}{tuple(variable.shape)}. Another model wrote it, or the model had "
-                    f"inputs of another size. {_FIX}"
+                    f"inputs of a different size. {_FIX}"
                 )
         return {name: read_value(reader, self.prefix, name, part) for name, part in parts_of_wholes.items()}
 

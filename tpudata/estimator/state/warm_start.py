@@ -254,8 +254,8 @@ def _warn_of_skipped(settings: WarmStartSettings, prefix: str, chosen: Sequence[
     beginning = ".*" if pattern == ".*" else f"(?={pattern}).*"
     others_text = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
     _log.warning(
-        "Warm start from %s: %r%s keep their initial values, as in TensorFlow's TPUEstimator, since a string chooses trainable "
-        "variables alone. Evaluation with batch norm's averages from the start is wrong. To take them, too: "
+        "Warm start from %s: %r%s keep their initial values, as in TensorFlow's TPUEstimator, since a string chooses only "
+        "trainable variables. Evaluation with batch norm's averages from the start is wrong. To take them, too: "
         "WarmStartSettings(..., vars_to_warm_start=[%r]).",
         prefix,
         skipped[0],

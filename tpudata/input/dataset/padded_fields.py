@@ -124,7 +124,7 @@ def _match_features(features: Sequence[Feature], key: str) -> list[Feature]:
             )
         if not feature.is_list:
             raise UsageError(
-                f"pad: {key!r} has the shape {feature.shape} (expected None as the first size alone). Omit it."
+                f"pad: {key!r} has the shape {feature.shape} (expected None only as the first size). Omit it."
             )
         return named
     lists = [feature for feature in features if feature.is_list]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tpudata.errors import CorruptionError
 from tpudata.format import Dataset, decode_example
 from tpudata.format.layout import INDEX_FOLDER, index_name
-from tpudata.format.read_errors import OTHER_RECORDS
+from tpudata.format.read_errors import INDEX_MISMATCH
 from tpudata.format.shards.index import HEAD_BYTES, OFFSET_BYTES
 from tpudata.format.shards.indexed_records import read_indexed
 from tpudata.format.shards.stored_shards import find_changed_shard_error
@@ -86,7 +86,7 @@ class Shards(SplitFiles):
 
 
 class CompressedShards(Shards):
-    """Shards in gzip blocks, whose index has the offset of each record in the unpacked blocks."""
+    """Shards in gzip blocks, whose index contains the offset of each record in the unpacked blocks."""
 
     frame_bytes = None
 
@@ -165,9 +165,9 @@ def _unpack(blocks: tf.Tensor, offsets: tf.Tensor) -> tf.Tensor:
     """
     unpacked = tf.io.decode_compressed(blocks, "GZIP")
     # gzip's checksum protects the blocks; the length in each record's header shows whether the index has the right offsets.
-    unpacked = ensure(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), OTHER_RECORDS)
+    unpacked = ensure(unpacked, offsets[-1] <= tf.cast(tf.strings.length(unpacked), tf.int64), INDEX_MISMATCH)
     begins, sizes = offsets[:-1], offsets[1:] - offsets[:-1] - FRAME_BYTES
     lengths = tf.fill(tf.shape(begins), tf.constant(LENGTH_BYTES, tf.int64))
     stored_sizes = tf.io.decode_raw(tf.strings.substr(unpacked, begins, lengths), tf.int64)
-    unpacked = ensure(unpacked, tf.reduce_all(tf.equal(stored_sizes, sizes[:, tf.newaxis])), OTHER_RECORDS)
+    unpacked = ensure(unpacked, tf.reduce_all(tf.equal(stored_sizes, sizes[:, tf.newaxis])), INDEX_MISMATCH)
     return tf.strings.substr(unpacked, begins + HEADER_BYTES, sizes)

@@ -62,7 +62,7 @@ def pad_columns(
         values = rows.values
         if first_field is not field:
             message = (
-                f"Feature {field.feature.name}: a record has lists of another length than of {first_field.feature.name}, and both"
+                f"Feature {field.feature.name}: a record has lists of a different length than {first_field.feature.name}, and both"
                 f" are in the table {field.padding.key} of pad. Pad them by separate keys, or correct the records."
             )
             values = ensure(values, tf.reduce_all(tf.equal(lengths, expected_lengths)), message)

@@ -153,8 +153,8 @@ def check_same_data(options: TrainOptions, before: Configuration, now: Configura
         return
     data_before, data_now = _describe_data(before), _describe_data(now)
     raise UsageError(
-        f"{options.model_dir}: up to step {step} it was trained on other records (got {data_now}, expected {data_before}). Pass "
-        "the dataset of before, another --model-dir, or --allow-other-data to continue on this one."
+        f"{options.model_dir}: up to step {step} it was trained on different records (got {data_now}, expected {data_before})."
+        " Pass the dataset of before, another --model-dir, or --allow-other-data to continue on this one."
     )
 
 
@@ -193,7 +193,7 @@ def explain_differences(before: Section, now: Section) -> str:
         lines.append(f"the other dataset is read from {position} on")
     elif _get_seed(before.configuration) != _get_seed(now.configuration):
         lines.append(
-            "the records have another order from here on: in this epoch, some come twice and others not at all"
+            "the records have a different order from here on: in this epoch, some come twice and others not at all"
         )
     elif before.batch_size != now.batch_size:
         lines.append(

@@ -130,7 +130,7 @@ def test_rejects_an_index_with_offsets_of_other_records(tmp_path: Path, compress
     replace_offsets(dataset, index, offsets)
     reading = Reading(chunk_bytes=400)
     input_fn = make_input_fn(dataset.path, "train", training=False, filter=filter, reading=reading)
-    with pytest.raises(TpudataError, match="an index has other places of records than its shard"):
+    with pytest.raises(TpudataError, match="an index does not match its shard"):
         list(as_numpy(input_fn, 30))
 
 
@@ -142,5 +142,5 @@ def test_rejects_an_index_whose_last_record_ends_beyond_its_block(tmp_path: Path
     offsets[-2] = offsets[-1] - np.uint64(beyond)
     offsets[-1] += np.uint64(16)
     replace_offsets(dataset, index, offsets)
-    with pytest.raises(TpudataError, match="an index has other places of records than its shard"):
+    with pytest.raises(TpudataError, match="an index does not match its shard"):
         list(as_numpy(make_input_fn(dataset.path, "train", training=False), 30))

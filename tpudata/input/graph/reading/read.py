@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from tpudata.format.read_errors import OTHER_RECORDS
+from tpudata.format.read_errors import INDEX_MISMATCH
 from tpudata.input.dataset_ops import count_up_to, ensure
 from tpudata.input.files.split_files import Run, SplitFiles
 from tpudata.input.graph.reading.segments import Segments
@@ -84,7 +84,7 @@ class RecordReader:
         ends_segment = tf.equal(tf.gather(self._firsts, last_segment + 1), stop)
         expected = tf.reduce_sum(self._sizes[first_segment : last_segment + 1])
         size = tf.reduce_sum(tf.cast(tf.strings.length(stored), tf.int64) + frame_bytes)
-        return ensure(stored, ~(begins_segment & ends_segment) | tf.equal(size, expected), OTHER_RECORDS)
+        return ensure(stored, ~(begins_segment & ends_segment) | tf.equal(size, expected), INDEX_MISMATCH)
 
     def _make_run(self, first_segment: tf.Tensor, last_segment: tf.Tensor, first: tf.Tensor, stop: tf.Tensor) -> Run:
         """Return the run of the records [first, stop).

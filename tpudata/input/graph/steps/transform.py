@@ -95,8 +95,8 @@ def _check_rows(element: Element, batch_size: int, name: str) -> None:
     for leaf_name, leaf in name_leaves(element, name):
         if leaf.shape.rank == 0 or leaf.shape[0] != batch_size:
             raise FeatureError(
-                f"{leaf_name} has the shape {leaf.shape} (expected {count_text(batch_size, 'row')}). Keep the rows: their"
-                " weights belong to them, which mark the padding of evaluation."
+                f"{leaf_name} has the shape {leaf.shape} (expected {count_text(batch_size, 'row')}). Keep all rows: each"
+                " has a weight, which is 0 for the padding of an evaluation."
             )
 
 

@@ -54,7 +54,7 @@ def make_weights_check_step(option: str, num_records: int, batch_size: int) -> S
         if option == "sample_weight":
             if not isinstance(element, tuple) or len(element) != 2:
                 raise UsageError(
-                    'weights="sample_weight": (features, labels, weights) needs labels, and there are features alone. Omit it.'
+                    'weights="sample_weight": (features, labels, weights) needs labels, and there are only features. Omit it.'
                 )
         elif not takes_weights(element) and num_records % batch_size:
             raise UsageError(

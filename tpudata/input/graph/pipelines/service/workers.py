@@ -81,10 +81,9 @@ def _describe_missing(service: DataService) -> str | None:
     num_listed = round(NUM_PARTS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(num_listed)} - {part % num_listed for part in parts_of_workers})
     # If a worker registered between the two lists, the numbers may not show which one is missing.
-    numbers = ", ".join(map(str, missing[:_MAX_NAMES])) or "one"
-    return (
-        f"worker {numbers} of {num_listed} in the dispatcher's worker_addresses, from 0, has not registered ({names})"
-    )
+    numbers = ", ".join(map(str, missing[:_MAX_NAMES]))
+    workers = f"worker {numbers} (counted from 0)" if missing else "a worker"
+    return f"{workers} of the {num_listed} in the dispatcher's worker_addresses has not registered ({names})"
 
 
 def _list_parts_of_workers(service: DataService, seconds: float) -> Sequence[int] | None:
