@@ -64,8 +64,8 @@ class Plain:
 
     Attributes:
         types: the allowed types, as `parse_json` returns them.
-        low: smallest whole number that is allowed.
-        high: largest whole number that is allowed.
+        low: smallest integer that is allowed.
+        high: largest integer that is allowed.
         pattern: regular expression that a string matches; None for any string.
         words: description of the strings that `pattern` matches, for the message.
     """

@@ -71,7 +71,7 @@ class BadRecordError(SourceError):
 
     Attributes:
         source: path of the file (and member) that holds the record.
-        reason: why it was rejected; follows `rejected: ` in the message.
+        reason: why it was rejected; completes `rejected: ...` in the message.
         offset: byte offset of the record in `source`, or None if the whole file is the record.
         key: the record's stable name if `source` and `offset` may move (a row of a list), or None.
 

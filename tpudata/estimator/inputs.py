@@ -46,7 +46,7 @@ def numpy_input_fn(
         require_positive_int("numpy_input_fn", name, number)
     features = _convert_arrays("x", x)
     labels = None if y is None else _convert_arrays("y", y)
-    # Numbers of rows, by the names that messages have for the arrays.
+    # Numbers of rows, by the names that messages use for the arrays.
     lengths = {name: len(array) for name, array in _name_arrays("x", features) + _name_arrays("y", labels)}
     if not lengths or len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"numpy_input_fn: arrays must have the same number of rows, at least one, got {lengths}.")

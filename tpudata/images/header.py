@@ -94,8 +94,8 @@ def read_header(data: bytes, image_format: str) -> ImageHeader:
         image_format: format, `JPEG` or `PNG`, from `detect_format`.
 
     Raises:
-        ValueError: it is truncated, damaged or of an unsupported kind, or has no pixels or too many; the message follows
-            `rejected: `.
+        ValueError: it is truncated, damaged or of an unsupported kind, or has no pixels or too many; the message completes
+            `rejected: ...`.
     """
     header = _read_jpeg(data) if image_format == JPEG else _read_png(data)
     check_size(image_format, header.width, header.height)
@@ -116,7 +116,7 @@ def check_png_checksums(data: bytes) -> None:
     Pillow does not check the CRCs of pixels; libpng, and so TensorFlow, rejects a file with a wrong CRC.
 
     Raises:
-        ValueError: a CRC is wrong; the message follows `rejected: `.
+        ValueError: a CRC is wrong; the message completes `rejected: ...`.
     """
     view = memoryview(data)
     position = _PNG_SIGNATURE_BYTES

@@ -46,7 +46,7 @@ def detect_format(data: bytes) -> str:
         One of the formats of this module, such as `JPEG` or `AVIF`.
 
     Raises:
-        ValueError: the format is unknown or unsupported; the message follows `rejected: `.
+        ValueError: the format is unknown or unsupported; the message completes `rejected: ...`.
     """
     for signature, image_format in _SIGNATURES:
         if data.startswith(signature):

@@ -91,7 +91,7 @@ def make_input_fn(
             `image/object/count`, `caption/count`. In a record, the features of a pattern have equally many entries; boxes and
             points among them move with the image. A missing list counts as an empty one; a longer one is an error, unless
             `Pad` cuts it. None in place of a number stands for the length of the dataset's longest list; lists that are fed without
-            a key here are also padded to this length, if the manifest has it.
+            a key here are also padded to this length, if the manifest gives it.
         label: name of the feature that is yielded as labels: integers or floats of any static shape, int32 or float32 [B, ...]; or
             a list of a schema with `num_classes`, float32 [B, classes] of 1 for each class of the record and 0 for others. None
             for `image/class/label` or `label`.

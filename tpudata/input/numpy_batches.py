@@ -95,7 +95,7 @@ def translate_errors() -> Iterator[None]:
     except Exception as error:
         # `except tf.errors.OpError` would be evaluated for the GeneratorExit of an iterator that lives until Python ends, when the
         # module tf may be gone; `except Exception` skips it.
-        # UnicodeDecodeError: TensorFlow's message has the bytes of a record, which Python cannot decode.
+        # UnicodeDecodeError: TensorFlow's message contains the bytes of a record, which Python cannot decode.
         may_be_from_reader = isinstance(error, (tf.errors.OpError, UnicodeDecodeError))
         translated = translate_reader_error(error, may_be_plain=True) if may_be_from_reader else None
         if translated is None:

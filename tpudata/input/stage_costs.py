@@ -225,7 +225,7 @@ def count_usable_cores() -> int:
 
 
 def _read_machine_cpu_seconds() -> float:
-    """Return the CPU seconds of all processes since the start of the machine: 0 except on Linux with all cores usable."""
+    """Return the CPU time of all processes since the start of the machine, in seconds: 0 except on Linux with all cores usable."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:

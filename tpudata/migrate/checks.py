@@ -80,7 +80,7 @@ def _find_star_names(line: int, plan: FilePlan, imported_plan: FilePlan | None) 
     """
     if imported_plan is not None:
         return {*imported_plan.bindings}
-    # The module is not known, so it may bind `tf`, the usual name, or any name that this file has for TensorFlow itself, the
+    # The module is not known, so it may bind `tf`, the usual name, or any name that this file gives TensorFlow itself, the
     # bindings without a path. A name that is bound again after the `*` is not affected.
     tensorflow_names = {name for name, binding in plan.bindings.items() if not binding.path}
     later_names = {name for name, binding in plan.bindings.items() if binding.statement.lineno >= line}

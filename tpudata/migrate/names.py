@@ -120,7 +120,7 @@ HINTS = {
 }
 # Parts of tf.contrib.slim that the package tf_slim does not have as its attributes, or that fail today.
 SLIM_GONE = frozenset({"batch_norm", "nets"})
-# Functions that give other values in each API, and the note on a file without a name that only one release has.
+# Functions that give different values in each API, and the note on a file without a name that only one release has.
 UNSURE_VALUES = {
     "image.resize": "tf.image.resize takes other pixels in TensorFlow 1 than in 2, and nothing here shows which is meant. Write"
     " tf.compat.v1.image.resize or tf.compat.v2.image.resize.",

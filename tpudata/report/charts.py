@@ -42,10 +42,10 @@ def draw_histogram(values: Sequence[int], unit: str, max_bins: int = 32) -> str:
     Args:
         values: the values, at least one.
         unit: unit of the values, such as `"pixels"`.
-        max_bins: maximum number of ranges; there are fewer if there are fewer whole numbers from the smallest value to the largest.
+        max_bins: maximum number of ranges; there are fewer if there are fewer integers from the smallest value to the largest.
     """
     low, high = min(values), max(values)
-    # The values are whole numbers, and the range of each bin excludes its end, so the last range ends after `high`.
+    # The values are integers, and the range of each bin excludes its end, so the last range ends after `high`.
     counts, edges = np.histogram(values, bins=min(max_bins, high - low + 1), range=(low, high + 1))
     largest_count = int(counts.max())
     bin_width = _WIDTH / len(counts)

@@ -61,7 +61,7 @@ class SampleBuilder:
         self._class_names = dataset.labels() or ()
         self._object_table = next(iter(object_tables(manifest.features)), None)
         object_features = () if self._object_table is None else self._object_table.columns
-        # The manifest has no number of classes for a list of labels, so such a label is found by its name.
+        # The manifest gives no number of classes for a list of labels, so such a label is found by its name.
         self._label_feature = (
             next((f for f in features.values() if f.num_classes is not None and f not in object_features), None)
             or features.get("image/class/label")

@@ -34,7 +34,7 @@ class ExampleDecoder:
     - encoded images: uint8 [height, width, channels], each in its own size, decoded by Pillow;
     - label maps: the class of each pixel, uint8 [height, width, 1], each in its own size; int32 for maps of uint16;
     - raw bytes: an array of the feature's dtype and shape;
-    - UTF-8 text: str, in `image/filename` and `key` with surrogates for other bytes, as `os.fsdecode` has them; other strings:
+    - UTF-8 text: str, in `image/filename` and `key` with surrogates for other bytes, as `os.fsdecode` gives them; other strings:
       bytes; several of them: an array of objects;
     - integers: int64, floats: float32; a scalar if the shape is ().
 

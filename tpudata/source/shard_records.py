@@ -142,6 +142,7 @@ class ShardRecords:
         try:
             return [read.result() for read in reads]
         finally:
+            # After an error, reads that have not started are not needed.
             for read in reads:
                 read.cancel()
 
@@ -250,5 +251,5 @@ def _skip_quarantined(runs: Integers, numbers: Integers) -> Integers:
 
 
 def _count_index_bytes(index: ShardIndex) -> int:
-    """Return the bytes of the index file, without its small parts; the arrays are views of the file's bytes."""
+    """Return the size in bytes of the index file, without its small parts; the arrays are views of the file's bytes."""
     return int(index.offsets.nbytes + index.block_crc32c.nbytes)

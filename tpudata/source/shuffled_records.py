@@ -139,7 +139,8 @@ class ShuffledRecords:
         self._owner_pid = os.getpid()
         self._lock = threading.Lock()
         self._readers = Readers()
-        # By lane, the windows in memory, in order: at most the window before the current one, the current one, and the next one.
+        # By lane (a worker process's part of an epoch, see `ChunkOrder`), the windows in memory, in order: at most the window
+        # before the current one, the current one, and the next one.
         self._lanes: dict[int, _Lane] = {}
         # Number of late records, which were requested after their window was dropped, and whether a warning was logged.
         self._late_count = 0

@@ -112,7 +112,10 @@ def _find_skipped_folder(relative_path: str, skip: Callable[[str], bool]) -> str
 
 
 def _find_skipped_before(files: Range, skip: Callable[[str], bool]) -> str:
-    """Return the skipped folder that this range begins in, if an earlier range yields it; otherwise an empty string."""
+    """Return the skipped folder inside which this range begins, if an earlier range has files of it and has therefore yielded it.
+
+    Otherwise, return an empty string.
+    """
     skipped_folder = _find_skipped_folder(files.start, skip)
     if not skipped_folder:
         return ""

@@ -74,7 +74,7 @@ def run_options(options: TrainOptions) -> dict[str, Any]:
 
     Raises:
         UsageError: a name or value is not allowed, there is no checkpoint to evaluate, predict with or export, or the training in
-            the model's folder was on other records.
+            the model's folder was on different records.
         DatasetError: the dataset is incomplete, or lacks a split.
         StorageError: the path of the data or the model cannot be read or written.
         CheckpointError: the model's folder has the checkpoint of another model.

@@ -64,7 +64,7 @@ def _advise_on_decoding(dataset: Dataset, flags: argparse.Namespace) -> str:
 
 
 def _estimate_image_bytes(dataset: Dataset, split_name: str) -> float:
-    """Return the bytes of a decoded image: from its shape or, if that varies, a split's mean record; inf if neither is known."""
+    """Return the size of a decoded image in bytes: of its shape or, if that varies, of a split's mean record; inf if unknown."""
     for feature in dataset.manifest.features:
         if feature.encoding == "image" and feature.is_static:
             # `or 1` is for type checkers: no size of a static shape is None.

@@ -76,7 +76,7 @@ def measure_multiplication_rate(
         return jax.lax.fori_loop(0, product_count, lambda _, product: product @ matrix, matrix).astype("float32").sum()
 
     def measure_seconds(product_count: int) -> float:
-        """Return the seconds in which all devices compute their products; TpudataError if a product is wrong."""
+        """Return the number of seconds in which all devices compute their products; TpudataError if a product is wrong."""
         started = time.monotonic()
         # All devices are started before `float` waits for the first.
         totals = [multiply(matrix, product_count) for matrix in matrices]

@@ -218,7 +218,7 @@ def _measure_speed(tf: Any, kind: str, device: str) -> str:
         return tf.reduce_sum(tf.cast(product, tf.float32))
 
     def measure_seconds(product_count: int) -> float:
-        """Return the seconds in which the device computes the products; TpudataError if a product is wrong."""
+        """Return the number of seconds in which the device computes the products; TpudataError if a product is wrong."""
         started = time.monotonic()
         with tf.device(device):
             total = float(multiply(tf.constant(product_count)))

@@ -1,7 +1,7 @@
 """Isolation of Keras' process-wide state while a model_fn is called.
 
 A model_fn is called again for every trace and must make the same variables each time. Keras 3 prevents that in two ways. It numbers
-layers without a name for the whole process ("dense", "dense_1", ...), so that a second call gives them other names; and its
+layers without a name for the whole process ("dense", "dense_1", ...), so that a second call gives them different names; and its
 initializers draw their seeds from Python's `random`, which does not depend on the run's seed. (tf_keras numbers layers per graph,
 and each trace has a new graph; its initializers draw in the same way, or from a separate generator after
 `tf_keras.utils.set_random_seed`.)

@@ -169,7 +169,7 @@ def compile_loop(
             step_index = state.step_index
             written, per_replica, (loss, *values) = run_step(step_index, state.written, state.per_replica)
             loss = lax.pmean(loss, AXIS)
-            # A step that does not write the global step has it among the values that it reads, or does not use it at all.
+            # A step that does not write the global step only reads it, or does not use it at all.
             global_step = dict(zip(layout.written, written, strict=True)).get(
                 _GLOBAL_STEP, read_values.get(_GLOBAL_STEP, 0)
             )

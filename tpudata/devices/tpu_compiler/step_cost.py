@@ -64,6 +64,7 @@ class StepCost:
             "mode": self.mode,
             "batch_size": self.batch_size,
             "loop_steps": self.loop_steps,
+            # All sizes in `hbm` are bytes.
             "hbm": {
                 "arguments": compiled.arguments,
                 "temporaries": compiled.temporaries,

@@ -8,7 +8,7 @@ from tpudata.estimator.config.tpu_config import InputPipelineConfig
 
 
 def join_cluster(config: RunConfig) -> Topology:
-    """Join the cluster that a config describes, and return the devices of all its processes: num_replicas of each, by default one.
+    """Join the cluster that a config describes, and return `num_replicas` devices of each of its processes (by default one).
 
     Raises:
         ClusterError: not all processes joined in time, or one ended.

@@ -156,7 +156,7 @@ class TPUConfig(NamedTupleMethods):
 
 
 def _parse_duration(duration: str) -> int:
-    """Return the seconds of a positive time such as "30s", "5m" or "1h"; raise ValueError for other strings."""
+    """Return the number of seconds of a positive time such as "30s", "5m" or "1h"; raise ValueError for other strings."""
     match = re.fullmatch(r"(?P<count>[0-9]+)(?P<unit>[smh])", duration)
     if match is None or int(match["count"]) == 0:
         raise ValueError(

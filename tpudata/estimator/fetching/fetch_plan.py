@@ -92,7 +92,7 @@ class Timing:
         """Return whether the host runs an operation of model_fn, rather than the step."""
         if operation.type in _SUMMARY_TYPES or operation.name in self._summary_write_names:
             return True
-        # Devices have no strings.
+        # Devices cannot hold strings.
         return self.is_on_devices and any(
             tensor.dtype == tf.string for tensor in (*operation.inputs, *operation.outputs)
         )

@@ -18,7 +18,7 @@ VariableMaker: TypeAlias = Callable[..., tf.Variable]
 
 
 def make_key_counter() -> Callable[[str], Key]:
-    """Return a function from a requested name to the request's key (name without numbers, n), which counts the requests."""
+    """Return a function that counts requests: it maps a requested name to the key (name without numbers, n) of its n-th request."""
     request_counts: Counter[str] = Counter()
 
     def make_key(name: str) -> Key:

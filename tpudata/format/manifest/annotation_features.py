@@ -1,7 +1,7 @@
 """Annotations in records, recognised by the names of features: boxes of objects, the lists that belong to them, and captions.
 
-Boxes are four lists of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, as TensorFlow's object detection has them, or one,
-`PREFIX/bbox` of shape (None, 4), as TFDS has them: (ymin, xmin, ymax, xmax). All are fractions of the picture's sides.
+Boxes are four lists of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, as TensorFlow's object detection names them, or one,
+`PREFIX/bbox` of shape (None, 4), as TFDS stores them: (ymin, xmin, ymax, xmax). All are fractions of the picture's sides.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class ShardKeys:
         """Raise CorruptionError if these are not the keys of `shard`.
 
         Args:
-            shard: the shard, as the manifest has it.
+            shard: the shard, as the manifest lists it.
             path: path of the keys, for messages.
             is_one_to_one: whether each input that is not rejected has its own record; then the number of records must also match.
         """

@@ -35,7 +35,7 @@ def write_shard(
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
         dali_index: whether to also write the index for DALI, which reads no compressed shards.
-        replace: whether to replace an existing shard of other bytes, which otherwise is an error on an object store; see
+        replace: whether to replace an existing shard whose content differs, which otherwise is an error on an object store; see
             `Storage.create`.
 
     Raises:
@@ -70,7 +70,7 @@ def write_shard_files(
         summary: called after the last record; returns the summary of the records for the index, a JSON object.
         compression: None, or `"gzip"`.
         dali_index: whether to also write the index for DALI, which reads no compressed shards.
-        replace: whether to replace an existing shard of other bytes, which otherwise is an error on an object store; see
+        replace: whether to replace an existing shard whose content differs, which otherwise is an error on an object store; see
             `Storage.create`.
 
     Returns:

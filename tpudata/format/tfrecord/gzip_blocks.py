@@ -9,7 +9,7 @@ the file from its start. A member:
     4        CRC-32 of the block's records, uint32 little-endian
     4        their size in bytes modulo 2**32, uint32 little-endian
 
-The index has the offset of each block: the bytes of any run of blocks are a gzip file, with checksums.
+The index contains the offset of each block: the bytes of any run of blocks are a gzip file, with checksums.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _make_compressor() -> zlib._Compress:
 
 
 def measure_compressed_size(pieces: Iterable[bytes]) -> int:
-    """Return the bytes that a block of these pieces takes in a file."""
+    """Return the number of bytes that a block of these pieces takes in a file."""
     compressor = _make_compressor()
     deflated_size = sum(len(compressor.compress(piece)) for piece in pieces) + len(compressor.flush())
     return len(HEADER) + deflated_size + _TRAILER.size

@@ -19,7 +19,7 @@ from tpudata.format.verification.defect import CLASSES, Problem
 
 _TYPE_BY_KIND = {"bytes": bytes, "int64": int, "float": float}
 _KIND_BY_TYPE = {value_type: kind for kind, value_type in _TYPE_BY_KIND.items()}
-# Names of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest has it.
+# Names of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest gives it.
 _LABELS = ("image/class/label", "label")
 # Label of the objects. The manifest's classes are the classes of the objects if pictures have none.
 _OBJECT_LABEL = "image/object/class/label"
@@ -105,7 +105,7 @@ class _FeatureCheck:
 
     @classmethod
     def from_feature(cls, feature: Feature, manifest: Manifest) -> _FeatureCheck:
-        """Return the rule for a feature; for some labels, only the manifest has the number of classes."""
+        """Return the rule for a feature; for some labels, only the manifest gives the number of classes."""
         # An image file is one bytes value, whatever the shape of its pixels.
         shape = () if feature.is_image_file else feature.shape
         fixed_size = math.prod(size for size in shape if size is not None)

@@ -38,7 +38,7 @@ class _BadBlocks(NamedTuple):
     Attributes:
         begin: offset of their first record.
         end: offset after their last record.
-        file_range: their byte range in the file if they cannot be unpacked; None if they can, but have other bytes.
+        file_range: their byte range in the file if they cannot be unpacked; None if they can, but contain different bytes.
     """
 
     begin: int
@@ -63,7 +63,7 @@ class ShardWalk:
         self.offset = self.file_offset = 0
         self._path = path
         self._shard = shard
-        # None without a valid index, and after a record that does not begin where the index has it (with compression, up to the
+        # None without a valid index, and after a record that does not begin at the index's offset (with compression, up to the
         # end of its block).
         self._index = index
         self._reason_suffix = UNPACKED if index is not None and index.compression is not None else ""
@@ -93,7 +93,7 @@ class ShardWalk:
     ) -> Iterator[list[Defect]]:
         """Read a compressed file block by block, and yield the defects of each block or of each of its records.
 
-        The index has the offset of every block, so damage hides no later block.
+        The index contains the offset of every block, so damage hides no later block.
         """
         self._compressed_crc = 0
         for block_index in range(index.blocks):
@@ -157,7 +157,7 @@ class ShardWalk:
             if expected_end is None or expected_end > end:
                 yield self._break_off(f"{reason}; the rest is not checked, because the next record cannot be located")
                 return
-            # The index has the offset of the next record.
+            # The index contains the offset of the next record.
             yield self._report_damage(begin, reason)
             length = expected_end - begin - FRAME_BYTES
         elif length > end - begin - FRAME_BYTES:

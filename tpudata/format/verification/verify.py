@@ -163,7 +163,7 @@ def _read_intact_labels(folder: str, manifest: Manifest) -> list[str] | None:
     if manifest.labels is None or storage.stat(path) is None:
         return None
     data = storage.read(path)
-    # The manifest has only the number of class names, in `labels`, and their checksum, which is None in manifests of earlier
+    # The manifest contains only the number of class names, in `labels`, and their checksum, which is None in manifests of earlier
     # versions.
     is_intact = manifest.labels_crc32c in (None, google_crc32c.value(data))
     names = data.decode(errors="replace").splitlines()

@@ -22,6 +22,9 @@ _DIGIT_MASK, _CONTINUE_FLAG = 127, 128
 class FixedExamples:
     """Layout of Examples in which the values of each feature are at the same offset.
 
+    Wide values are floats and strings of bytes, such as raw arrays. All other bytes are narrow: keys, lengths, and the varints
+    of integers.
+
     Attributes:
         template: one of the Examples.
         fields: fields that are read.
@@ -55,16 +58,16 @@ class FixedExamples:
 
     @property
     def _narrow_ranges(self) -> list[tuple[int, int]]:
-        """[begin, end) of the narrow bytes, which are keys, lengths and varints. Wide values are floats, and raw or other bytes."""
+        """[begin, end) of each run of narrow bytes in the template."""
         size = len(self.template)
-        wide = sorted(
+        wide_ranges = sorted(
             (position.begin, position.end) for position in self.positions.values() if position.kind != "int64"
         )
-        begins, ends = [0, *(end for _, end in wide)], [*(begin for begin, _ in wide), size]
+        begins, ends = [0, *(end for _, end in wide_ranges)], [*(begin for begin, _ in wide_ranges), size]
         return [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
 
     def _split_bytes(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the records' bytes, their narrow bytes (keys, lengths and varints), and whether all have the template's layout.
+        """Return the records' bytes, their narrow bytes, and whether all have the template's layout.
 
         Args:
             serialized: string [n].
@@ -106,7 +109,7 @@ class FixedExamples:
         }
 
     def _decode_varints(self, narrow_bytes: tf.Tensor, field: Field) -> tf.Tensor:
-        """Return whole numbers, int32 [n], from their varints: digits of 7 bits, the lowest first, one a byte.
+        """Return integers, int32 [n], from their varints: digits of 7 bits, the lowest first, one a byte.
 
         Args:
             narrow_bytes: the bytes in `_narrow_ranges` of each record, uint8 [n, count].

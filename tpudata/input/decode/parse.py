@@ -171,7 +171,7 @@ def _pad_sequences(stored: tf.Tensor | tf.RaggedTensor, field: Field) -> tf.Tens
 
 
 def _decode_raw(stored: tf.Tensor, field: Field, hint: str) -> tf.Tensor:
-    """Return the values of raw bytes, string [n], as [n, *field.shape]; a record of another size fails at run time with `hint`."""
+    """Return the values of raw bytes, string [n], as [n, *field.shape]; other sizes fail at run time with `hint`."""
     dtype = tf.as_dtype(field.feature.dtype)
     size = math.prod(field.shape) * dtype.size
     message = f"Feature {field.feature.name}: a record does not have the {size} bytes of {field.shape} {dtype.name} values. {hint}"

@@ -70,7 +70,7 @@ class Run:
         """Return the buffer size, in bytes, with which reading the run is one request if possible.
 
         One request is possible for a run larger than a block, which the client reads without fetching blocks, and for a run at
-        the end of its file, beyond which a larger buffer reads nothing.
+        the end of its file, where a larger buffer finds nothing more to read.
 
         Args:
             bytes_after: number of bytes of the file after the run, int64 scalar.

@@ -174,7 +174,7 @@ def _blend(background: tf.Tensor, image: tf.Tensor, factor: Scalar) -> tf.Tensor
 def _convert_to_grey(image: tf.Tensor) -> tf.Tensor:
     """Return float32 [height, width, 3]: in all channels the ITU-R 601 luma, in 16 bits as Pillow's mode L computes it.
 
-    Weights and sums are whole numbers below 2**24, which float32 holds exactly.
+    Weights and sums are integers below 2**24, which float32 holds exactly.
     """
     weights = tf.constant([[19595.0] * 3, [38470.0] * 3, [7471.0] * 3])
     luma = tf.matmul(tf.reshape(tf.cast(image, tf.float32), (-1, 3)), weights)

@@ -262,7 +262,7 @@ def _can_mix(label: Field | None) -> bool:
 
 def _check_type(name: str, option: object, *types: type) -> None:
     """Check that an option is None or of one of the classes `types`; UsageError if not."""
-    # Examples for the classes that have required or preset arguments.
+    # Examples for the classes that need arguments, or have a named preset.
     example = {"crop": "TrainCrop(224)", "normalize": "Normalize.imagenet()"}.get(name, f"{types[0].__name__}()")
     expected = f"None or tpudata.{' or tpudata.'.join(option_type.__name__ for option_type in types)}"
     check(name, option, isinstance(option, (*types, NoneType)), expected, f"Pass one, such as tpudata.{example}.")

@@ -35,7 +35,7 @@ class Tokens:
             evaluation's padded rows. None: yes for the layouts sequences and packed, and with `loss_weights`, unless there is
             a label or one feature is asked for.
         names: "maxtext", "t5x" or "transformers" yields one dict without labels, under the names and conventions of that
-            project's trainer, such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md has them all.
+            project's trainer, such as `inputs`, `inputs_segmentation` and `targets`: docs/feed/text.md lists them all.
 
     Raises:
         UsageError: an option is out of range or of the wrong type, or does not fit another one.

@@ -1,7 +1,7 @@
 """The input of each piece of a mixture's batches, as integer arithmetic.
 
 A global batch of B rows has G pieces of B / G rows. Pieces are numbered consecutively across steps. For every p, the first input
-gets its share of the first p pieces, rounded to a whole number; the second input gets its share of the remaining ones, and so on.
+gets its share of the first p pieces, rounded to an integer; the second input gets its share of the remaining ones, and so on.
 Each count grows monotonically with p, so the position of each input follows from the step alone, and all hosts agree.
 
 Row r of a batch is row r // G of piece r % G. So every G neighbouring rows have one of each piece, and a host that feeds some rows

@@ -34,7 +34,7 @@ class ModelParams:
     def from_params(cls: type[_Params], params: Mapping[str, object]) -> _Params:
         """Make the params from the `params` of a model_fn, without the keys that the estimator adds.
 
-        Lists are accepted for tuples, and whole numbers for floats, as in files of settings.
+        Lists are accepted for tuples, and integers for floats, as in files of settings.
 
         Raises:
             UsageError: a key is unknown, a required one is missing, or a value has the wrong type or is not allowed.

@@ -225,7 +225,7 @@ def _describe_denial(reason: str, fix: str = _LOGIN) -> str:
 
 
 def _describe_failure(error: BaseException | None) -> str:
-    """Return a description of a failed request without a fix."""
+    """Return what went wrong with a request; the caller adds the fix."""
     if isinstance(error, AnswerError):
         return f"the store answered {error.code} ({_read_message(error)})"
     if isinstance(error, DamagedError):

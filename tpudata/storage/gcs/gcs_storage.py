@@ -195,7 +195,7 @@ class _GcsObjects:
             raise
 
     def _reject_encoded(self, path: str) -> None:
-        """Raise StorageError for an object with Content-Encoding: its content has another size, and cannot be read in parts.
+        """Raise StorageError for an object with Content-Encoding: its content has a different size, and cannot be read in parts.
 
         UnprovenError if the object has no Content-Encoding, so that the answer was not the store's.
         """

@@ -1,6 +1,6 @@
 """The file of credentials that google-auth reads, and faults in it.
 
-google-auth reports any fault of the file as missing credentials, or fails on it with an error of another kind. Messages here have
+google-auth reports any fault of the file as missing credentials, or fails on it with a different error. Messages here show
 nothing of the file's content but its type: the rest may be secret.
 """
 

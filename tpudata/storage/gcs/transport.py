@@ -249,7 +249,7 @@ def _compute_highest_limit() -> int:
 
 
 def _parse_retry_after(answer: Answer) -> float | None:
-    """Return the seconds in the header Retry-After, or None; Google's servers never send a date."""
+    """Return the number of seconds in the header Retry-After, or None; Google's servers never send a date."""
     try:
         seconds = float(answer.headers.get("Retry-After", ""))
     except ValueError:

@@ -3,7 +3,7 @@
 A part is kept until the store has it. If a request fails, the store is asked how much it received, and gets the rest; a small
 object is sent again. The only or the last part carries the checksum of all data, so the store rejects damage. It makes the object
 only if the generation that existed at first is still there, so two writers never mix. The object counts as made when
-the answer has its generation, size and checksum, or a later description has them.
+the answer gives its generation, size and checksum, or a later description gives them.
 
 The BlobWriter of google-cloud-storage (3.17) does less: if it is garbage-collected after an abort that failed, it makes an object
 of the data so far; it fails if the store has received less than it sent; and it drops the answer, which proves the object.
@@ -103,7 +103,7 @@ class ObjectWriter(io.RawIOBase):
         """Send the remaining data, which completes the object.
 
         Raises:
-            ConflictError: another writer was first, with other bytes.
+            ConflictError: another writer was first, with different bytes.
             DamagedError: the store received damaged data, and keeps no object of it.
             UploadLostError: the store lost the upload, or a part that it had confirmed.
             TimeLimitError: a request kept failing until the limit of the retries.
@@ -163,7 +163,7 @@ class ObjectWriter(io.RawIOBase):
 
         Raises:
             UnprovenError: neither the answer nor the stored object proves it.
-            DamagedError: the object has other bytes; it is removed.
+            DamagedError: the object contains different bytes; it is removed.
         """
         if answer_description is not None and self._matches_data(answer_description):
             return

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tpudata.storage.local.errors import translate_errors
 
-# A folder of more names is cut into ranges of about this number of names or fewer.
+# A folder of more names is cut into ranges of about this many names or fewer.
 RANGE_NAMES = 1 << 16
 # Each range is a pass over the whole folder, so there are few; in larger folders they have more names.
 _MAX_RANGES = 32
@@ -40,8 +40,8 @@ def cut_names(folder: str, *, max_range_names: int = RANGE_NAMES, sample_size: i
     Args:
         folder: folder to cut.
         max_range_names: maximum number of names in a folder that is left whole; a larger one is cut once, into ranges of about
-            this number of names or fewer. With more than 32 times as many names, it is cut into 32 larger ranges.
-        sample_size: number of names that the cuts are chosen from, more than there are ranges.
+            this many names or fewer, but into at most 32 ranges, which are then larger.
+        sample_size: number of names that the cuts are chosen from; must exceed the number of ranges.
 
     Raises:
         StorageError: the folder does not exist.

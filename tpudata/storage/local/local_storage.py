@@ -39,7 +39,7 @@ class LocalStorage:
 
     Args:
         range_names: maximum number of names in a folder that `cuts` leaves whole; a larger one is cut once, into ranges of about
-            this number of names or fewer, see `cut_names`.
+            this many names or fewer, but into at most 32 ranges, which are then larger.
     """
 
     def __init__(self, *, range_names: int = RANGE_NAMES) -> None:

@@ -51,7 +51,7 @@ class Scope:
     is_in_function: bool
 
     def name_output(self, name: str, argument: str = "output") -> str:
-        """Return the name of a node's output as an input has it; `argument` is the output's name in the operation's definition."""
+        """Return the name by which inputs refer to a node's output; `argument` is the output's name in the operation."""
         return f"{name}:{argument}:0" if self.is_in_function else name
 
 

@@ -67,7 +67,7 @@ def choose_records(
         return without_autograph(_convert_choice)(predicate(*record))
 
     def mark_chosen(stored: tf.data.Dataset) -> tf.data.Dataset:
-        """Return a dataset of whether each record of stored batches is chosen, bool [n] each."""
+        """Return a dataset of bool [n]: whether each record of some stored batches is chosen."""
         if parse is None:
             parsed = stored.map(without_autograph(records.stored.parse_features), **PARALLEL)
         else:

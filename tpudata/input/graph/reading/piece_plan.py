@@ -63,7 +63,7 @@ class PiecePlan(ReadPlan):
         return find_largest_divisor(batch_size, min(max_lanes, self.reading.lanes))
 
     def compute_fetch_ratio(self, batch_size: int, num_hosts: int) -> float:
-        """Return the bytes that all hosts together fetch in training, for each byte of the split, on average."""
+        """Return the mean number of bytes that all hosts together fetch in training for each byte of the split."""
         num_lanes, rows_per_host = self.count_lanes(batch_size), batch_size // num_hosts
         # Row r of a batch belongs to slot r // turns_per_step, and each slot reads one lane in an epoch.
         turns_per_step = batch_size // num_lanes

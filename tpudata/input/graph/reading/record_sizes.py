@@ -11,7 +11,7 @@ from tpudata.format import Dataset
 from tpudata.input.graph.reading.kept_shards import KeptShards
 from tpudata.input.order.chunks import Integers
 
-# The records of a smaller shard count as equal: the manifest has their mean, and a window differs by less than two of them.
+# The records of a smaller shard count as equal: the manifest gives their mean, and a window differs by less than two of them.
 # A thousand indexes take 1.6 s on gs://.
 _EVEN_SHARD_BYTES = 1 << 28
 # Maximum number of sampled records, 16 MB. In a larger split, the records between two samples count as equal.
