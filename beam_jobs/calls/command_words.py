@@ -97,7 +97,7 @@ def _list_texts(option: Option, value: Any) -> list[str]:
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
         texts = [
-            f"{_format_key(option, key)}{option.separator}{option.format_flag_value(element)}"
+            f"{_check_key(option, key)}{option.separator}{option.format_flag_value(element)}"
             for key, element in value.items()
         ]
     elif isinstance(value, (list, tuple, set, frozenset)):
@@ -115,7 +115,7 @@ def _list_texts(option: Option, value: Any) -> list[str]:
     return [",".join(texts)]
 
 
-def _format_key(option: Option, key: Any) -> str:
+def _check_key(option: Option, key: Any) -> str:
     """Return a key of a keyword's mapping as the flag has it, unchanged; UsageError if no flag can have it."""
     if not isinstance(key, str) or "=" in key:
         raise UsageError(f"{option.name}: invalid name (got {key!r}, expected text without =). Rename it.")

@@ -130,7 +130,7 @@ def reject_another_dataset(
         can_append: whether the message offers --append.
     """
     manifest = read_manifest(output)
-    reject_other_options(output, manifest.options, options, flag="--resume")
+    reject_different_options(output, manifest.options, options, flag="--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"
@@ -147,7 +147,7 @@ def check_has_dali_index(options: ConvertOptions) -> None:
         )
 
 
-def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+def reject_different_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
     """Raise OutputError, naming each difference, if the options of the dataset in a folder differ from those of this run.
 
     Args:

@@ -83,10 +83,12 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
 
     image = options.path_column or find_column("Image")
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
-    listing = f"it has {', '.join(f'{name} ({column_type})' for name, column_type in types.items())}"
+    columns_text = f"it has {', '.join(f'{name} ({column_type})' for name, column_type in types.items())}"
     if image is None or image not in types or not _holds_bytes(types[image]):
         problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
-        raise SourceError(f"{path}: {problem}; {listing}. Name the column of the images' bytes with --path-column.")
+        raise SourceError(
+            f"{path}: {problem}; {columns_text}. Name the column of the images' bytes with --path-column."
+        )
     _reject_repeated(image, repeated_names, path)
     objects = _find_objects(schema)
     extra = tuple(sorted(options.column_kinds.items()))
@@ -103,7 +105,9 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
     if label is None and objects is not None:
         return columns_without_labels
     if label is None or label not in types:
-        raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
+        raise SourceError(
+            f"{path}: no column of labels; {columns_text}. Name it with --label-column, or pass --unlabelled."
+        )
     _reject_repeated(label, repeated_names, path)
     if not is_supported_type(types[label]):
         raise SourceError(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 # The size doubles after this many batches, while it is below this many items.
-_EQUAL_BATCHES, _MAX_ITEMS = 128, 64
+_EQUAL_BATCHES, _ENOUGH_ITEMS = 128, 64
 
 
 def batch_growing(items: Iterable[Any], first_size: int) -> Iterator[list[Any]]:
@@ -21,7 +21,7 @@ def batch_growing(items: Iterable[Any], first_size: int) -> Iterator[list[Any]]:
         if len(batch) >= size:
             yield batch
             batch, batch_count = [], batch_count + 1
-            if batch_count == _EQUAL_BATCHES and size < _MAX_ITEMS:
+            if batch_count == _EQUAL_BATCHES and size < _ENOUGH_ITEMS:
                 size, batch_count = 2 * size, 0
     if batch:
         yield batch

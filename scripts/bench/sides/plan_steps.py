@@ -32,7 +32,7 @@ from beam_jobs.sources import Reject, make_reference, raise_rejection
 from beam_jobs.sources import Source as RecordSource
 from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import enumerate_units
-from beam_jobs.steps.shards.group_by_shard import ByRun, split_by_shard
+from beam_jobs.steps.shards.group_by_shard import SplitByRun, split_by_shard
 from tpudata.format import Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
@@ -178,7 +178,7 @@ def split_by_run(folder: Path, record_count: int) -> dict[str, Output]:
     """Split packs by runs of shards: neighbouring shards, whose references one worker sorts together."""
     del record_count
     plan = _read_plan(folder)
-    output, step = Output(), ByRun()
+    output, step = Output(), SplitByRun()
     shutil.rmtree(folder / "runs", ignore_errors=True)
     (folder / "runs").mkdir()
     with ExitStack() as stack:
