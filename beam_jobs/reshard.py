@@ -74,7 +74,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    description = "Writes datasets or TFRecord files as one dataset with other shards or splits."
+    description = "Writes datasets or TFRecord files as one dataset with different shards or splits."
     # Without flags for two options: the inputs are positional, and reshard appends to no dataset.
     omitted_options = ("input", "append")
     parser = OptionParser(prog, description, _FORMS, _OPTIONS, omitted_options, _HELPS, _TOPICS)

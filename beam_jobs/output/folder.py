@@ -226,8 +226,8 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
         return
     if not equals_stored(manifest, read_manifest(output)):
         raise OutputError(
-            f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
-            " Run one at a time, or name another folder."
+            f"{output}: another run has completed a dataset there since this one began, from a different input or with different"
+            " options. Run one at a time, or name another folder."
         )
 
 

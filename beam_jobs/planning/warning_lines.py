@@ -178,7 +178,7 @@ def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dic
         return {}
     group_texts = [" and ".join(map(_show_distinct, group)) for group in groups]
     return {
-        "classes_alike": "classes that differ in case, blanks or the form of Unicode alone:"
+        "classes_alike": "classes that differ only in case, blanks or the form of Unicode:"
         f" {_join_names(group_texts)}; rename them if they are one class"
     }
 

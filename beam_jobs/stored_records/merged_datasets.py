@@ -225,7 +225,7 @@ def _merge_labels(
             label = next(label for label in range(len(shorter)) if names[label] != merged_names[label])
             name, expected = names[label], merged_names[label]
             raise UsageError(
-                f"{dataset.path} has other class names than {datasets[0].path} (got {name!r} for class {label}, expected"
+                f"{dataset.path}: its class names differ from those of {datasets[0].path} (got {name!r} for class {label}, expected"
                 f" {expected!r}). Pass --merge-labels to number its labels anew by name."
             )
         merged_set = set(merged_names)

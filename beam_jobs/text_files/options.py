@@ -205,7 +205,7 @@ class TextOptions:
     train_on_inputs: bool = option(
         False,
         FlagGroup.TOKENS,
-        "loss weight 1 for all tokens of pairs in sequences and of chats, not for targets and answers alone",
+        "loss weight 1 for all tokens of pairs in sequences and of chats, not only for targets and answers",
         stored=Stored(FLAG, is_optional=True),
     )
     end_documents: bool = option(
@@ -287,8 +287,8 @@ class TextOptions:
         for field in other_fields:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
                 raise UsageError(
-                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are not"
-                    f" text and have other names. Omit it, or rename it in the input"
+                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}; other fields must not be"
+                    " text, and need different names. Omit it, or rename it in the input"
                 )
         return (*sides, *other_fields)
 

@@ -263,8 +263,8 @@ def _read_synsets(path: str) -> tuple[str, ...]:
     for line_number, synset in enumerate(synsets, 1):
         if not _SYNSET.fullmatch(synset):
             raise SourceError(
-                f"{path} line {line_number}: not a synset (got {synset[:80]!r}, expected that of validation image"
-                f" {line_number} alone, such as n01440764). Fix the line."
+                f"{path} line {line_number}: not a synset (got {synset[:80]!r}, expected only that of validation"
+                f" image {line_number}, such as n01440764). Fix the line."
             )
     return synsets
 

@@ -145,7 +145,7 @@ def open_mat_file(path: str) -> MatFile:
     images, labels = variables.get("X"), variables.get("y")
     if images is None or labels is None:
         raise SourceError(
-            f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
+            f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as in SVHN)."
             " Save its images as files."
         )
     # Sizes are signed numbers in the file.

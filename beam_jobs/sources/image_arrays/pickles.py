@@ -193,7 +193,7 @@ class _PickleReader:
         known_name = _KNOWN_NAMES.get((module, name))
         if known_name is None:
             raise SourceError(
-                f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"
+                f"{self._path}: a pickle with {module}.{name} (expected only arrays, numbers, texts, lists and dicts). It is not"
                 " read, since unpickling may run any code. Save its images as files."
             )
         self._push(_KnownName(known_name))

@@ -370,7 +370,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
     if columns.label is not None and columns.class_names is None:
         raise SourceError(
             f"{path}: it has objects, and the column {columns.label!r} of labels without names in the file's metadata. Pass"
-            " --unlabelled to store the objects alone."
+            " --unlabelled to store only the objects."
         )
     # If pictures have labels, the names in --labels FILE are for the pictures.
     if (

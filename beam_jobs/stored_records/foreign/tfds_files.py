@@ -46,7 +46,7 @@ def add_tfds_facts(options: ReshardOptions, inputs: Sequence[str]) -> ReshardOpt
         facts = read_tfds_facts(path)
         if facts is not None and common_facts is not None and facts != common_facts:
             raise SourceError(
-                f"{path} and an input before it have other classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
+                f"{path} and an earlier input differ in their classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
                 " one."
             )
         common_facts = facts or common_facts
