@@ -196,9 +196,13 @@ def _make_dataset_conversion(
             class_names=merged.class_names,
         ),
         converter,
-        merged.layout,
-        {**merged.options, **deciding_options, "reshard": {**stored_options(reshard_options), "inputs": origins}},
-        tuple(name for name, _ in merged.tokenizer_paths),
+        layout=merged.layout,
+        deciding_options={
+            **merged.options,
+            **deciding_options,
+            "reshard": {**stored_options(reshard_options), "inputs": origins},
+        },
+        files=tuple(name for name, _ in merged.tokenizer_paths),
     )
 
 
@@ -280,7 +284,12 @@ def _make_foreign_conversion(
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
     return _make_conversion(
-        options, source, converter, first_records.find_layout(raw_names), deciding_options, files=()
+        options,
+        source,
+        converter,
+        layout=first_records.find_layout(raw_names),
+        deciding_options=deciding_options,
+        files=(),
     )
 
 
@@ -288,6 +297,7 @@ def _make_conversion(
     options: ConvertOptions,
     source: StoredRecordSource,
     converter: DatasetConverter | ForeignConverter,
+    *,
     layout: str,
     deciding_options: dict[str, object],
     files: tuple[str, ...],

@@ -118,10 +118,10 @@ class Base:
 
         Args:
             labels: the classes of the input.
-            has_integer_labels: whether the classes of the input are whole numbers that are the labels themselves.
+            has_integer_labels: whether the classes of the input are integers that are the labels themselves.
 
         Raises:
-            OutputError: labels of existing records would have to change, or whole numbers are the classes of only the dataset or
+            OutputError: labels of existing records would have to change, or integers are the classes of only the dataset or
                 only the input.
             SourceError: a new label is so large that almost all classes would be empty.
         """

@@ -97,7 +97,7 @@ class ImageSummary:
         )
 
     def _add_shape(self, shape: Shape, key: str) -> int:
-        """Extend the ranges of sides and channels by a new shape; return the bytes of an image of this shape."""
+        """Extend the ranges of sides and channels by a new shape; return the number of bytes of an image of this shape."""
         height, width, channels = shape
         self.heights = _join_spans(self.heights, (height, height))
         self.widths = _join_spans(self.widths, (width, width))

@@ -59,7 +59,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
-        OutputError: the path is a file, the folder holds something else, or an append finds no dataset; the message has the fix.
+        OutputError: the path is a file, the folder holds something else, or an append finds no dataset; the message gives the fix.
     """
     storage = storage_for(output)
     folder = storage.stat(output)
@@ -121,7 +121,7 @@ def _is_compressed_shard(entry: Entry) -> bool:
 def reject_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
-    """Raise OutputError if the complete dataset in a folder was made with other options or from another input.
+    """Raise OutputError if the complete dataset in a folder was made with different options or from a different input.
 
     Args:
         output: path of the output folder.
@@ -210,7 +210,7 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
         output: path of the output folder.
         flag: the flag that continues the run.
     """
-    # An object store's own message has the fix.
+    # An object store's own message gives the fix.
     if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
         return None
     return OutputError(f"{error} Then run again with {flag}.")
@@ -218,7 +218,7 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
 
 def reject_another_run(output: str, manifest: Manifest) -> None:
     """Raise OutputError if another run has completed a different dataset in a folder since this one began, or has left shards that
-    `manifest` does not have.
+    `manifest` does not list.
     """
     storage = storage_for(output)
     reject_strays(output, manifest.shard_names())

@@ -86,7 +86,7 @@ def list_warnings(
         facts: facts about the input.
         counts: counts of the listing.
         record_counts: number of records by split.
-        known_names: classes of the dataset that an append adds to, whose records may have other splits and classes; None if
+        known_names: classes of the dataset that an append adds to, whose records may have different splits and classes; None if
             this is not an append.
     """
     lines = _describe_notes(counts.notes)

@@ -309,7 +309,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
 
 
 def _parse_integer(text: str) -> int | None:
-    """Return the whole number in a string; None for any other string, including `1_000`, which Python would accept."""
+    """Return the integer in a string; None for any other string, including `1_000`, which Python would accept."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

@@ -186,7 +186,7 @@ def _parse_segmentation(value: Any) -> Segmentation | None:
 
 
 def _parse_integer(row: Any, name: str) -> int:
-    """Return the whole number `name` of a row; ValueError if it is missing or another value."""
+    """Return the integer `name` of a row; ValueError if it is missing or another value."""
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name!r} is not a whole number: {abbreviate_json(row)}")

@@ -190,7 +190,7 @@ def _parse_box(bounds: ElementTree.Element) -> Box:
 
 
 def _parse_side(size: ElementTree.Element, name: str) -> int:
-    """Return the pixels of a side, "width" or "height"; 0 if it is missing, ValueError if it is not a number of pixels."""
+    """Return the width or height in pixels; 0 if it is missing, ValueError if it is not a number of pixels."""
     text = _read_text(size, name)
     if not text:
         return 0

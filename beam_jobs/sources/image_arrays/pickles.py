@@ -238,7 +238,7 @@ def _push_integer(reader: _PickleReader) -> None:
     reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 
 
-# Operations by code; comments have the names that pickletools has for them.
+# Operations by code; comments give the names that pickletools uses.
 _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME

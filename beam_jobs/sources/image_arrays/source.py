@@ -74,7 +74,7 @@ class ImageArrays(ClassifiedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         sets: the sets of images, which are the units; an archive may have several.
-        classes: mapping from labels, which are whole numbers, to class names.
+        classes: mapping from labels, which are integers, to class names.
         features: extra features.
         has_classes: False if records are unlabelled.
         several_labels: whether an image may have any number of classes.

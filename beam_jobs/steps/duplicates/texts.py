@@ -100,7 +100,7 @@ def _name_pack(data: bytes) -> tuple[bytes, bytes]:
 
 
 class _DigestTexts(LimitedStep):
-    """DoFn that yields (group, entries of documents), grouped by digest, and holds documents back until there are enough."""
+    """DoFn that yields (group of digests, entries of its documents), in batches of about `max_held_documents` documents."""
 
     def __init__(self, options: TextOptions, limits: RequestLimits, max_held_documents: int) -> None:
         super().__init__(limits)

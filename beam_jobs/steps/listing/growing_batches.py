@@ -1,4 +1,4 @@
-"""Batches of items that grow: a few items are spread over all workers, and many cost few elements."""
+"""Batches of items that grow: a few items are spread over all workers, and many items make few elements of the PCollection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EQUAL_BATCHES, _ENOUGH_ITEMS = 128, 64
 def batch_growing(items: Iterable[Any], first_size: int) -> Iterator[list[Any]]:
     """Yield items in lists: 128 lists of `first_size` items, then 128 of twice as many, and so on; the last list has what remains.
 
-    The size of the lists doubles only while it is below 64.
+    Lists stop growing once they have 64 items or more.
     """
     size = first_size
     batch, batch_count = list[Any](), 0

@@ -92,7 +92,7 @@ def read_tfds_facts(folder: str) -> TfdsFacts | None:
 
 
 def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
-    """Return the JSON object in a metadata file of a folder; None if the file is missing or has other JSON.
+    """Return the JSON object in a metadata file of a folder; None if the file is missing or holds no JSON object.
 
     Raises:
         SourceError: the file is not JSON.

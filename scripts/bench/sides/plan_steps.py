@@ -160,7 +160,7 @@ def add_up(folder: Path, record_count: int) -> dict[str, Output]:
 
 def _make_combines() -> dict[str, beam.CombineFn]:
     """Return the combines of a listing, by the tags of their inputs."""
-    # False: the class names are not whole numbers.
+    # False: the class names are not integers.
     return {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
 
 
@@ -254,7 +254,7 @@ def make_manifest(folder: Path, record_count: int) -> dict[str, Output]:
 
 
 def count_references(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, int]:
-    """Return the number of a shard's references and the bytes of their files; SystemExit if they are out of order.
+    """Return the number of a shard's references and the number of bytes of their files; SystemExit if they are out of order.
 
     Args:
         shard: split and number of the shard, and its packs.
