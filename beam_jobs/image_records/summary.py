@@ -76,7 +76,7 @@ class ImageSummary:
             self._add_example(shape, key)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object, without `maxima` if there are none: then a shard's index has the bytes of earlier versions."""
+        """Return a JSON object, without `maxima` if there are none: then a shard's index is the same as in earlier versions."""
         # `_sizes`, the field without `init`, only saves time.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         if not self.maxima:

@@ -68,7 +68,7 @@ class SplitShares:
 
     @classmethod
     def from_json(cls, shares: Mapping[str, str]) -> SplitShares:
-        """Return the shares that a manifest has; UsageError if `parse` rejects them."""
+        """Return the shares that a manifest states; UsageError if `parse` rejects them."""
         return cls.parse(",".join(f"{name}={share}" for name, share in shares.items()))
 
     def to_json(self) -> dict[str, str]:

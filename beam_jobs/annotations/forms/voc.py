@@ -110,7 +110,7 @@ class VocForm(AnnotationForm):
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
-        # The split is None for a picture that no list has, and an empty string for any picture if there are no lists.
+        # The split is None for a picture that no list contains, and an empty string for any picture if there are no lists.
         return (path for path in paths if self.lists.find_split(_find_picture_name(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:

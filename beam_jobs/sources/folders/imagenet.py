@@ -105,7 +105,7 @@ class ImageNet(Source):
             return None
         entries = {entry.name: entry for entry in first_entries}
         train = entries.get(TRAIN_TAR) or _find_folder(entries, (TRAIN,), _are_synset_folders)
-        # Flat: the images are together, and a file has their synsets. Sorted: each lies in the folder of its synset.
+        # Flat: the images are together, and a file lists their synsets. Sorted: each lies in the folder of its synset.
         flat_validation = entries.get(VALIDATION_TAR) or _find_folder(
             entries, _VALIDATION_FOLDERS, _have_validation_image
         )

@@ -56,7 +56,7 @@ def find_array_files(names_by_path: Mapping[str, str]) -> list[str]:
 
 
 def is_array_file(path: str, head: bytes) -> bool:
-    """Return whether a file has arrays.
+    """Return whether a file contains arrays.
 
     Args:
         path: path of the file. Its name decides about CIFAR's binary files, which have no signature.

@@ -10,7 +10,7 @@ _EQUAL_BATCHES, _ENOUGH_ITEMS = 128, 64
 
 
 def batch_growing(items: Iterable[Any], first_size: int) -> Iterator[list[Any]]:
-    """Yield items in lists: 128 lists of `first_size` items, then 128 of twice as many, and so on; the last list has what remains.
+    """Yield items in lists: 128 lists of `first_size` items, then 128 of twice as many, and so on; the last list contains the rest.
 
     Lists stop growing once they have 64 items or more.
     """
