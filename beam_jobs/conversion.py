@@ -127,8 +127,8 @@ class Conversion:
             self.base.check_annotations(self.source.annotations)
 
     def features(self) -> tuple[Feature, ...]:
-        """Return the schema of the records, without shapes and classes, which only the records show."""
-        # Any class: only the presence of classes matters to the schema.
+        """Return the features of the records; sizes and numbers of classes that only the records show are placeholders."""
+        # One placeholder class: what matters is only whether there are classes.
         classes = Labels(("any",)) if self.source.has_classes else Labels(())
         return self.converter.features(self.converter.new_summary(), classes)
 

@@ -141,7 +141,10 @@ class Converter(abc.ABC):
         return {}
 
     def maxima(self, summary: OwnSummary) -> dict[str, int]:
-        """Return the length of the longest list by feature, for the features whose lists are counted; by default none are."""
+        """Return the length of the longest list by feature, for the features whose list lengths the summary records.
+
+        By default there are none.
+        """
         del summary
         return {}
 
@@ -188,7 +191,7 @@ def check_extra(extra: Iterable[Feature], used_names: Collection[str]) -> None:
 
 
 def estimate_overhead(extra: Sequence[Feature]) -> int:
-    """Return the approximate bytes of these features in a record, without strings and lists."""
+    """Return the approximate number of bytes of these features in a record, without strings and lists."""
     # Of the 14 bytes, 10 are tags and lengths, and 4 a small value.
     return sum(len(feature.name) + 14 for feature in extra)
 

@@ -97,7 +97,7 @@ _BY_FIRST_BYTE = {
 
 
 def detect_file_kind(head: bytes) -> str:
-    """Return the kind of a file by its first 512 bytes: one of the kinds above, or an empty string.
+    """Return the kind of a file by its first 512 bytes: one of the constants of this module, or an empty string.
 
     A text may begin with BZh or PAR1, and a list of images with the byte order mark of UTF-16, so the caller decides which kinds
     count.

@@ -74,7 +74,7 @@ def run(argv: Sequence[str], prog: str = "tpudata reshard") -> int:
 
 def new_parser(prog: str) -> OptionParser:
     """Return the parser of the job's flags, for a command called `prog`."""
-    description = "Writes datasets or TFRecord files as one dataset with other shards or splits."
+    description = "Writes datasets or TFRecord files as one dataset with different shards or splits."
     # Without flags for two options: the inputs are positional, and reshard appends to no dataset.
     omitted_options = ("input", "append")
     parser = OptionParser(prog, description, _FORMS, _OPTIONS, omitted_options, _HELPS, _TOPICS)
@@ -126,17 +126,17 @@ def make_reshard_conversion(
         UsageError: the options do not fit the inputs.
     """
     check_output_outside(inputs, options.output)
-    input_parts = find_inputs(inputs, reshard_options.take)
-    check_splits(input_parts.splits, reshard_options.take, assigns_splits=options.split is not None)
-    if input_parts.datasets:
-        return _make_dataset_conversion(options, inputs, input_parts, reshard_options, keeps_compression)
-    return _make_foreign_conversion(options, inputs, input_parts, reshard_options)
+    stored_inputs = find_inputs(inputs, reshard_options.take)
+    check_splits(stored_inputs.splits, reshard_options.take, assigns_splits=options.split is not None)
+    if stored_inputs.datasets:
+        return _make_dataset_conversion(options, inputs, stored_inputs, reshard_options, keeps_compression)
+    return _make_foreign_conversion(options, inputs, stored_inputs, reshard_options)
 
 
 def _make_dataset_conversion(
     options: ConvertOptions,
     inputs: Sequence[str],
-    input_parts: StoredInputs,
+    stored_inputs: StoredInputs,
     reshard_options: ReshardOptions,
     keeps_compression: bool,
 ) -> Conversion:
@@ -145,12 +145,12 @@ def _make_dataset_conversion(
     Args:
         options: options of the output and its shards; `input` names the inputs for messages and the manifest.
         inputs: paths of the datasets.
-        input_parts: the datasets at the inputs.
+        stored_inputs: the datasets at the inputs.
         reshard_options: options for the stored records.
         keeps_compression: whether shards are compressed as the datasets are, instead of by the options.
     """
-    _reject_foreign_options(reshard_options, input_parts.datasets[0].path)
-    merged = MergedDatasets.merge(input_parts.datasets, reshard_options)
+    _reject_foreign_options(reshard_options, stored_inputs.datasets[0].path)
+    merged = MergedDatasets.merge(stored_inputs.datasets, reshard_options)
     options = dataclasses.replace(
         options,
         label_offset=merged.label_offset,
@@ -165,7 +165,7 @@ def _make_dataset_conversion(
     key = reshard_options.key or (_FILE_NAME if _FILE_NAME in names else RECORD)
     if reshard_options.key is None and key == _FILE_NAME and reshard_options.take and options.split:
         # By default, --split hashes file names again, and cannot divide a split that came from the same hashes.
-        _reject_hashed_splits(input_parts.datasets)
+        _reject_hashed_splits(stored_inputs.datasets)
     splitter = Splitter(key, reshard_options.split_keys, options.split)
     converter = DatasetConverter(
         schema=merged.features,
@@ -180,7 +180,7 @@ def _make_dataset_conversion(
     )
     origins = [
         {"created_by": dataset.manifest.created_by, "fingerprint": dataset.manifest.source.fingerprint}
-        for dataset in input_parts.datasets
+        for dataset in stored_inputs.datasets
     ]
     deciding_options = options.deciding_options()
     if options.split is None and "split" in merged.options:
@@ -191,14 +191,18 @@ def _make_dataset_conversion(
         StoredRecordSource(
             paths=tuple(inputs),
             take=reshard_options.take,
-            datasets=tuple(map(StoredDataset.from_dataset, input_parts.datasets)),
+            datasets=tuple(map(StoredDataset.from_dataset, stored_inputs.datasets)),
             splitter=splitter,
             class_names=merged.class_names,
         ),
         converter,
-        merged.layout,
-        {**merged.options, **deciding_options, "reshard": {**stored_options(reshard_options), "inputs": origins}},
-        tuple(name for name, _ in merged.tokenizer_paths),
+        layout=merged.layout,
+        deciding_options={
+            **merged.options,
+            **deciding_options,
+            "reshard": {**stored_options(reshard_options), "inputs": origins},
+        },
+        files=tuple(name for name, _ in merged.tokenizer_paths),
     )
 
 
@@ -229,14 +233,14 @@ def _reject_hashed_splits(datasets: Sequence[Dataset]) -> None:
 
 
 def _make_foreign_conversion(
-    options: ConvertOptions, inputs: Sequence[str], input_parts: StoredInputs, reshard_options: ReshardOptions
+    options: ConvertOptions, inputs: Sequence[str], stored_inputs: StoredInputs, reshard_options: ReshardOptions
 ) -> Conversion:
     """Return the conversion of other programs' TFRecords, whose schema is inferred or declared.
 
     Args:
         options: options of the output and its shards; `input` names the inputs for messages and the manifest.
         inputs: paths of the files, of folders of files, or patterns.
-        input_parts: the files at the inputs.
+        stored_inputs: the files at the inputs.
         reshard_options: options for the stored records.
 
     Raises:
@@ -245,7 +249,7 @@ def _make_foreign_conversion(
     if reshard_options.merge_labels:
         raise UsageError("--merge-labels is for datasets, whose classes have names. Omit it.")
     reshard_options = add_tfds_facts(reshard_options, inputs)
-    first_records = FirstRecords.read(input_parts.first_files)
+    first_records = FirstRecords.read(stored_inputs.first_files)
     raw_names = {raw.name for raw in reshard_options.raw}
     declared_names = {feature.name for feature in reshard_options.features}
     label = None
@@ -276,11 +280,16 @@ def _make_foreign_conversion(
         datasets=(),
         splitter=splitter,
         class_names=reshard_options.labels,
-        skips_other_files=input_parts.skips_other_files,
+        skips_other_files=stored_inputs.skips_other_files,
     )
     deciding_options = {**options.deciding_options(), "reshard": stored_options(reshard_options)}
     return _make_conversion(
-        options, source, converter, first_records.find_layout(raw_names), deciding_options, files=()
+        options,
+        source,
+        converter,
+        layout=first_records.find_layout(raw_names),
+        deciding_options=deciding_options,
+        files=(),
     )
 
 
@@ -288,6 +297,7 @@ def _make_conversion(
     options: ConvertOptions,
     source: StoredRecordSource,
     converter: DatasetConverter | ForeignConverter,
+    *,
     layout: str,
     deciding_options: dict[str, object],
     files: tuple[str, ...],

@@ -277,7 +277,7 @@ def dali(folder: str, kind: str) -> Iterator[Record]:
 
 
 def tf_models(folder: str, kind: str) -> Iterator[Record]:
-    """Read with tf-models-official's InputReader and its decoders for classification (image and label alone) and detection."""
+    """Read with tf-models-official's InputReader and its decoders for classification (only image and label) and detection."""
     from official.core.config_definitions import DataConfig
     from official.core.input_reader import InputReader
     from official.vision.dataloaders.classification_input import Decoder

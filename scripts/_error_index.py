@@ -73,7 +73,7 @@ CHECKS = {
 }
 # Classes of Python. Their arguments are messages in the rooms that raise the same classes as TensorFlow's TPUEstimator.
 PLAIN = ("ValueError", "TypeError")
-# Folders of each section of the page; a file is in the first section that has it.
+# Folders of each section of the page; a file is in the first section that contains it.
 SECTIONS = {
     "Converting": ("beam_jobs/",),
     "Reading and checking a dataset": ("tpudata/format/", "tpudata/source/", "tpudata/images/", "tpudata/tokenizers/"),

@@ -1,7 +1,7 @@
 """The program of scripts/quickstart: digits to PNG files, TFRecord shards, a trained model, and predictions.
 
 All results are below one folder. In a second run, each step keeps complete results and makes missing ones; nothing is deleted, and
-only pictures with other content are written again.
+only pictures with different content are written again.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ HEAD = """\
 # Names of TensorFlow, by module: written by scripts/_v1_names.py, read by tpudata/migrate/tensorflow_names.py.
 # "v1": of tensorflow.compat.v1 alone; "v2": of tensorflow alone; "both"; "keyword": parameters of compat.v1's function alone.
 """
-# Modules for which `tpudata migrate` has other rules: Keras is another package, and raw_ops are the same in both APIs.
+# Modules for which `tpudata migrate` has separate rules: Keras is another package, and raw_ops are the same in both APIs.
 OMITTED_MODULES = {"keras", "compat", "raw_ops", "estimator", "contrib", "layers"}
 # A module with hundreds of names that do not show the version.
 NUMPY = "experimental.numpy"

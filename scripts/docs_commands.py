@@ -243,7 +243,7 @@ def shorten_command(command: str, work: Path) -> str:
     """Return a form of a page's command that takes seconds, and remove the output that it would not replace.
 
     Args:
-        command: the command as the page has it.
+        command: the command as the page shows it.
         work: folder in which it will run.
     """
     for pattern, replacement in REPLACEMENTS:
@@ -402,7 +402,7 @@ def write_idx(folder: Path, random: np.random.Generator) -> None:
 
 
 def write_coco(folder: Path) -> None:
-    """Write pictures with boxes as COCO has them."""
+    """Write pictures with boxes in the format of COCO."""
     random = np.random.default_rng(2)
     write_pictures(folder / "train2017", 4, random)
     images = [{"id": number, "file_name": f"{number}.jpg", "width": 48, "height": 40} for number in range(4)]
@@ -416,7 +416,7 @@ def write_coco(folder: Path) -> None:
 
 
 def write_voc(folder: Path) -> None:
-    """Write pictures with boxes as Pascal VOC has them."""
+    """Write pictures with boxes in the format of Pascal VOC."""
     write_pictures(folder / "JPEGImages", 3, np.random.default_rng(3))
     box = "<bndbox><xmin>3</xmin><ymin>4</ymin><xmax>20</xmax><ymax>30</ymax></bndbox>"
     for number in range(3):

@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
         Args:
             reason: why it is bad.
-            picture: name of the picture as the file has it; empty if unknown, which leaves the `key` None.
+            picture: name of the picture as the file gives it; empty if unknown, which leaves the `key` None.
         """
         source = f"{self.path} line {self.line}" if self.line else self.path
         statement = f"{picture!r}: {reason}" if picture else reason
@@ -95,7 +95,7 @@ class ImageAnnotation(NamedTuple):
     """Annotation of one picture, or a part of it: several rows of a file may describe one picture.
 
     Attributes:
-        picture: the picture's path or name as the file has it, perhaps without extension; see `beam_jobs.annotations.pictures`.
+        picture: the picture's path or name as the file gives it, perhaps without extension; see `beam_jobs.annotations.pictures`.
         place: position of the annotation in its file.
         width: width in pixels of the picture as annotated; 0 if the file does not state it.
         height: height in pixels of the picture as annotated; 0 if the file does not state it.

@@ -20,7 +20,7 @@ MASKS, POLYGONS = "masks", "polygons"
 MAPS, WIDE_MAPS, SEGMENT_MAPS = "maps", "wide maps", "segment maps"
 TARGETS, SOURCE_IDS = "targets", "source ids"
 CAPTIONS, CLASSES, SEVERAL_CLASSES, NO_CLASS = "captions", "classes", "several classes", "no class"
-# Maximum number of digits of a whole number that is a label, so that it fits int64; longer ones are names.
+# Maximum number of digits of an integer that is a label, so that it fits int64; longer ones are names.
 _MAX_DIGITS = 18
 # Kinds of features; _OTHER stands for values that no feature can hold.
 _INT, _FLOAT, _TEXT, _OTHER = "int64", "float", "bytes", ""
@@ -166,7 +166,7 @@ class Contents:
 
 
 def _order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return class names in sorted order. If all are whole numbers of at most 18 digits, the names are labels, and every
+    """Return class names in sorted order. If all are integers of at most 18 digits, the names are labels, and every
     number up to the largest is a class.
 
     Raises:

@@ -52,10 +52,10 @@ def read_objects(value: Any, names: Sequence[str] | None = None) -> tuple[Object
 
 
 def find_class_name(value: Any, names: Sequence[str] | None = None) -> str:
-    """Return the name of a class: a string itself, or for a whole number its name in `names`; its digits if `names` is None.
+    """Return the name of a class: a string itself, or for an integer its name in `names`; its digits if `names` is None.
 
     Raises:
-        ValueError: the value is neither a string nor a whole number, or is an empty string, or the number has no name.
+        ValueError: the value is neither a string nor an integer, or is an empty string, or the number has no name.
     """
     if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
         raise ValueError(f"a class is neither a text nor a whole number: {abbreviate_json(value)}")

@@ -42,7 +42,7 @@ class Segmentation(Protocol):
             segments: ids of the segments of the picture, if it has a PNG of them.
 
         Raises:
-            ValueError: the segmentation does not fit the picture, or is damaged; the message follows `rejected: `.
+            ValueError: the segmentation does not fit the picture, or is damaged; the message completes `rejected: ...`.
             MissingExtraError: drawing polygons needs an extra that is not installed.
         """
 

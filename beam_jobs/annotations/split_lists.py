@@ -24,7 +24,7 @@ class SplitLists:
     """The splits of pictures, from lists with a picture's name in each line.
 
     Attributes:
-        files: (path, split) of each list. If the split is empty, the second column of the list has its number.
+        files: (path, split) of each list. If the split is empty, the second column of the list gives its number.
         run: id of the call of `open`, since the same paths may have held other lists in an earlier run of the process.
     """
 
@@ -52,7 +52,7 @@ class SplitLists:
         return frozenset(self._read_splits().values() if self.files else ())
 
     def find_split(self, picture: str) -> str | None:
-        """Return the split of the picture at a path; an empty string if there are no lists, None if no list has the picture."""
+        """Return the split of the picture at a path; empty if there are no lists, None if no list contains the picture."""
         return self._read_splits().get(_find_stem(picture)) if self.files else ""
 
     def _read_splits(self) -> Mapping[str, str]:
@@ -72,7 +72,7 @@ def _read_lists(files: tuple[tuple[str, str], ...], run: str) -> Mapping[str, st
     """Return {name of a picture without folder and extension: its split}.
 
     Args:
-        files: (path, split) of each list; with an empty split, the second column of the list has a number for it.
+        files: (path, split) of each list; with an empty split, the second column of the list gives its number.
         run: id from `SplitLists.open`, only a part of the cache's key: a process reads the lists once a run.
 
     Raises:

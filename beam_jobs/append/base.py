@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from beam_jobs.options import ConvertOptions
-from beam_jobs.output.folder import reject_other_options
+from beam_jobs.output.folder import reject_different_options
 from beam_jobs.planning.plan import Plan, make_plan
 from beam_jobs.planning.tally import Tally, is_fingerprint, join_fingerprints
 from beam_jobs.references.labels import Labels, check_classes, is_integer_label
@@ -82,12 +82,12 @@ class Base:
             {name: value for name, value in options.items() if name not in _SHARD_SIZE_OPTIONS}
             for options in (manifest.options, deciding_options)
         )
-        reject_other_options(output, stored_options, new_options, flag="--append")
+        reject_different_options(output, stored_options, new_options, flag="--append")
         return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
         """Raise OutputError if the features of new records differ in more than sizes and the number of classes."""
-        _reject_other_features(self.output, self.manifest.features, features)
+        _reject_different_features(self.output, self.manifest.features, features)
 
     def check_annotations(self, schema: AnnotationSchema | None) -> None:
         """Raise OutputError if new pictures and new objects both have classes: labels.txt lists only those of pictures."""
@@ -118,10 +118,10 @@ class Base:
 
         Args:
             labels: the classes of the input.
-            has_integer_labels: whether the classes of the input are whole numbers that are the labels themselves.
+            has_integer_labels: whether the classes of the input are integers that are the labels themselves.
 
         Raises:
-            OutputError: labels of existing records would have to change, or whole numbers are the classes of only the dataset or
+            OutputError: labels of existing records would have to change, or integers are the classes of only the dataset or
                 only the input.
             SourceError: a new label is so large that almost all classes would be empty.
         """
@@ -259,7 +259,7 @@ def _join_splits(old: Split | None, new: Split | None) -> Split:
     return Split(shards, sum(split.decoded_bytes for split in splits))
 
 
-def _reject_other_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
+def _reject_different_features(output: str, old: tuple[Feature, ...], new: tuple[Feature, ...]) -> None:
     """Raise OutputError if two schemas differ in more than sizes and the number of classes."""
     old_kinds, new_kinds = ({feature.name: _describe_kind(feature) for feature in features} for features in (old, new))
     for name in [*old_kinds, *new_kinds]:

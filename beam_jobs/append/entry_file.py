@@ -7,7 +7,7 @@ Its layout, integers little-endian:
     8 (B+1)    index of the first entry of each bucket, then the number of all entries, uint64
     16 N       the entries of tpudata.format.shards.keys, in ascending order as bytes
 
-A bucket has the entries whose keys begin with the same bits: on average at most 128, 2 kB, so that an input costs one small read.
+A bucket holds the entries whose keys begin with the same bits: on average at most 128, 2 kB, so that an input costs one small read.
 Keys are hashes, so the inputs of a folder are spread over all buckets.
 """
 
@@ -119,7 +119,7 @@ def write_entries(
         first_entries = np.concatenate([[0], np.cumsum(bucket_counts)]).astype(_NUMBER)
         with storage_for(path).create(path) as output:
             output.write(np.array([len(bucket_counts)], _NUMBER).tobytes() + first_entries.tobytes())
-            # A temporary file has all keys with the same first bits, so the files, each sorted, are in order.
+            # A temporary file contains all keys with the same first bits, so the files, each sorted, are in order.
             for file in files:
                 file.seek(0)
                 output.write(np.sort(np.frombuffer(file.read(), ENTRY)).tobytes())

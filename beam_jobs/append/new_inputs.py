@@ -70,7 +70,7 @@ class NewInputs(Source):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether the class names of the source are whole numbers that are the labels themselves."""
+        """Whether the class names of the source are integers that are the labels themselves."""
         return self.source.integer_labels
 
     @property

@@ -92,12 +92,12 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
 
 
 def _list_texts(option: Option, value: Any) -> list[str]:
-    """Return the values of a keyword's flag, a string for each time that it is passed; UsageError if no flag can have them."""
+    """Return the values of a keyword's flag, a string for each time that it is passed; UsageError if a flag cannot take them."""
     if option.translates_booleans and not isinstance(value, bool):
         raise UsageError(f"{option.name}: neither True nor False (got {value!r})")
     if isinstance(value, Mapping):
         texts = [
-            f"{_format_key(option, key)}{option.separator}{option.format_flag_value(element)}"
+            f"{_check_key(option, key)}{option.separator}{option.format_flag_value(element)}"
             for key, element in value.items()
         ]
     elif isinstance(value, (list, tuple, set, frozenset)):
@@ -115,8 +115,8 @@ def _list_texts(option: Option, value: Any) -> list[str]:
     return [",".join(texts)]
 
 
-def _format_key(option: Option, key: Any) -> str:
-    """Return a key of a keyword's mapping as the flag has it, unchanged; UsageError if no flag can have it."""
+def _check_key(option: Option, key: Any) -> str:
+    """Return a key of a keyword's mapping unchanged; UsageError if it cannot be written as NAME in the flag's NAME=VALUE."""
     if not isinstance(key, str) or "=" in key:
         raise UsageError(f"{option.name}: invalid name (got {key!r}, expected text without =). Rename it.")
     return key

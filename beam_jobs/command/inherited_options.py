@@ -74,7 +74,7 @@ def _order_splits(entries: Mapping[str, Any]) -> Any:
         return shares
     Items(TEXT).check("options.split_order", order)
     if sorted(order) != sorted(shares):
-        raise ValueError("options.split_order has other names than options.split")
+        raise ValueError("options.split_order and options.split differ in their names")
     return {name: shares[name] for name in order}
 
 

@@ -117,7 +117,7 @@ def resolve_places(options: ConvertOptions, beam_options: PipelineOptions, *, dr
 
 def check_output_is_writable(options: ConvertOptions, beam_options: PipelineOptions, *, dry_run: bool) -> None:
     """Raise StorageError, before the input is listed, if this process has to write to the output and cannot."""
-    # Workers on other machines have other accounts.
+    # Workers on other machines have different accounts.
     if is_local(beam_options) and not dry_run:
         storage_for(options.output).check_writable(options.output)
 

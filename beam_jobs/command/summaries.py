@@ -60,7 +60,7 @@ def _sort_warnings(warnings: Mapping[str, str]) -> list[str]:
 
 
 def _summarize_splits(splits: Mapping[str, Sequence[Shard]]) -> dict[str, dict[str, int]]:
-    """Return by split the records, shards and bytes of its shards."""
+    """Return the numbers of records, shards and bytes of each split."""
     return {
         name: {
             "records": sum(shard.records for shard in shards),

@@ -174,7 +174,7 @@ def decompress_member(chunks: Iterable[bytes], method: int) -> Iterator[bytes]:
 
 
 def decompress_zlib(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of a zlib stream, which MATLAB files have, in pieces; raises DECOMPRESSION_ERRORS as `decompress` does."""
+    """Yield the content of a zlib stream, which MATLAB files use, in pieces; raises DECOMPRESSION_ERRORS as `decompress` does."""
     stream = _Zlib(zlib.MAX_WBITS)
     for chunk in chunks:
         yield from stream.decompress(chunk)

@@ -1,7 +1,7 @@
 """Label maps of a user's examples: arrays of classes, or PNGs, stored so that every reader returns the same classes.
 
-A grey PNG with the bits of the feature's dtype is stored unchanged. Palette indices, and grey values of other bits, are written to
-a PNG of this form: index 20 is class 20, whatever its colour is.
+A grey PNG with the bits of the feature's dtype is stored unchanged. Palette indices, and grey values of a different number of bits,
+are written to a PNG of this form: index 20 is class 20, whatever its colour is.
 """
 
 from __future__ import annotations

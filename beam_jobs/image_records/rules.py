@@ -53,7 +53,7 @@ def make_stored_image(data: bytes, payload: Payload, options: ImageOptions) -> S
         options: rules for checking and storing images.
 
     Raises:
-        ValueError: the image is rejected; the message follows `rejected: `.
+        ValueError: the image is rejected; the message completes `rejected: ...`.
     """
     if isinstance(payload, Pixels):
         decoded = DecodedImage(_decode_bare(data, payload, options))
@@ -84,7 +84,7 @@ def make_stored_halves(data: bytes, payload: Payload, options: ImageOptions) -> 
         options: rules for checking and storing images; `resize_shorter` applies to each half.
 
     Raises:
-        ValueError: the picture is rejected, or its width is odd; the message follows `rejected: `.
+        ValueError: the picture is rejected, or its width is odd; the message completes `rejected: ...`.
     """
     # The halves are resized after the cut: the option limits the shorter side of each half.
     full_size_options = dataclasses.replace(options, resize_shorter=None)
@@ -139,7 +139,7 @@ def decode_pixels(data: bytes, payload: Payload, options: ImageOptions) -> tuple
         uint8 values in C order, and (height, width, channels) with 1 or 3 channels.
 
     Raises:
-        ValueError: the image is rejected; the message follows `rejected: `.
+        ValueError: the image is rejected; the message completes `rejected: ...`.
     """
     if isinstance(payload, Pixels):
         image = _decode_bare(data, payload, options)

@@ -76,7 +76,7 @@ class ImageSummary:
             self._add_example(shape, key)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON object, without `maxima` if there are none: then a shard's index has the bytes of earlier versions."""
+        """Return a JSON object, without `maxima` if there are none: then a shard's index is the same as in earlier versions."""
         # `_sizes`, the field without `init`, only saves time.
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
         if not self.maxima:
@@ -97,7 +97,7 @@ class ImageSummary:
         )
 
     def _add_shape(self, shape: Shape, key: str) -> int:
-        """Extend the ranges of sides and channels by a new shape; return the bytes of an image of this shape."""
+        """Extend the ranges of sides and channels by a new shape; return the number of bytes of an image of this shape."""
         height, width, channels = shape
         self.heights = _join_spans(self.heights, (height, height))
         self.widths = _join_spans(self.widths, (width, width))

@@ -43,7 +43,7 @@ class PrintOptions:
     """Options of a command's printed output."""
 
     json: bool = option(False, FlagGroup.RUN, "print one JSON object, for programs, in place of tables")
-    quiet: bool = option(False, FlagGroup.RUN, "print errors and warnings alone: no tables, no progress")
+    quiet: bool = option(False, FlagGroup.RUN, "print only errors and warnings: no tables, no progress")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,7 +68,7 @@ class SplitShares:
 
     @classmethod
     def from_json(cls, shares: Mapping[str, str]) -> SplitShares:
-        """Return the shares that a manifest has; UsageError if `parse` rejects them."""
+        """Return the shares that a manifest states; UsageError if `parse` rejects them."""
         return cls.parse(",".join(f"{name}={share}" for name, share in shares.items()))
 
     def to_json(self) -> dict[str, str]:
@@ -116,7 +116,7 @@ class Budget:
             number = _parse_fraction(text.strip().removesuffix("%"))
         except (ValueError, ZeroDivisionError):
             number = None
-        # A share is at most 100 %, and a count is a whole number.
+        # A share is at most 100 %, and a count is an integer.
         if number is None or (is_percentage and number > 100) or (not is_percentage and number.denominator != 1):
             raise UsageError(f"{text!r}: not a limit (expected a count such as 100 or a share such as 0.5%)")
         return cls(share=number / 100) if is_percentage else cls(count=int(number))

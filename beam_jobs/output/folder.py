@@ -59,7 +59,7 @@ def look_at_output(output: str, *, resume: bool, overwrite: bool, append: bool |
         append: whether to require a complete dataset, with any other files; None for a job that cannot append.
 
     Raises:
-        OutputError: the path is a file, the folder holds something else, or an append finds no dataset; the message has the fix.
+        OutputError: the path is a file, the folder holds something else, or an append finds no dataset; the message gives the fix.
     """
     storage = storage_for(output)
     folder = storage.stat(output)
@@ -121,7 +121,7 @@ def _is_compressed_shard(entry: Entry) -> bool:
 def reject_another_dataset(
     output: str, options: Mapping[str, Any], fingerprint: str, *, can_append: bool = False
 ) -> None:
-    """Raise OutputError if the complete dataset in a folder was made with other options or from another input.
+    """Raise OutputError if the complete dataset in a folder was made with different options or from a different input.
 
     Args:
         output: path of the output folder.
@@ -130,7 +130,7 @@ def reject_another_dataset(
         can_append: whether the message offers --append.
     """
     manifest = read_manifest(output)
-    reject_other_options(output, manifest.options, options, flag="--resume")
+    reject_different_options(output, manifest.options, options, flag="--resume")
     if manifest.source.fingerprint != fingerprint:
         raise OutputError(
             f"--resume: {output} holds a complete dataset, and the input has changed since. Pass --overwrite to replace"
@@ -147,7 +147,7 @@ def check_has_dali_index(options: ConvertOptions) -> None:
         )
 
 
-def reject_other_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
+def reject_different_options(output: str, before: Mapping[str, Any], now: Mapping[str, Any], flag: str) -> None:
     """Raise OutputError, naming each difference, if the options of the dataset in a folder differ from those of this run.
 
     Args:
@@ -210,7 +210,7 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
         output: path of the output folder.
         flag: the flag that continues the run.
     """
-    # An object store's own message has the fix.
+    # An object store's own message gives the fix.
     if not isinstance(error, StorageError) or is_remote(output) or _UNWRITTEN not in str(error):
         return None
     return OutputError(f"{error} Then run again with {flag}.")
@@ -218,7 +218,7 @@ def add_resume_hint(error: TpudataError, output: str, flag: str) -> OutputError 
 
 def reject_another_run(output: str, manifest: Manifest) -> None:
     """Raise OutputError if another run has completed a different dataset in a folder since this one began, or has left shards that
-    `manifest` does not have.
+    `manifest` does not list.
     """
     storage = storage_for(output)
     reject_strays(output, manifest.shard_names())
@@ -226,8 +226,8 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
         return
     if not equals_stored(manifest, read_manifest(output)):
         raise OutputError(
-            f"{output}: another run has completed a dataset there since this one began, from another input or with other options."
-            " Run one at a time, or name another folder."
+            f"{output}: another run has completed a dataset there since this one began, from a different input or with different"
+            " options. Run one at a time, or name another folder."
         )
 
 

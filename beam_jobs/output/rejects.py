@@ -1,6 +1,6 @@
 """Rejected inputs: listed by name and reason, counted by kind.
 
-A shard with rejected inputs has a file `DIR/rejects/train-00000-of-00012.jsonl`. Files `DIR/rejects/listing-*.jsonl` have the other
+A shard with rejected inputs has a file `DIR/rejects/train-00000-of-00012.jsonl`. Files `DIR/rejects/listing-*.jsonl` list the other
 inputs: those rejected before they were assigned to a shard, and those of a shard that does not exist, since all its inputs were
 rejected. A line is a JSON object:
 

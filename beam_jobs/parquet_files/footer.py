@@ -97,7 +97,7 @@ def read_footer(path: str, size: int) -> Footer:
         SourceError: the footer is encrypted.
     """
     storage = storage_for(path)
-    # Even an empty table has 4 bytes of PAR1, more than 4 of a footer, and the tail of 8.
+    # Even an empty table takes 4 bytes of PAR1, more than 4 of a footer, and the tail of 8.
     if size < 2 * _TAIL.size:
         raise make_damage_error(path, f"it has {size} bytes")
     tail = storage.read_range(path, size - _TAIL.size, _TAIL.size)

@@ -35,7 +35,7 @@ _LARGE_PAGE_BYTES, _MAX_RATIO = 1 << 26, 256
 
 
 def estimate_value_bytes(path: str, chunk: ColumnChunk) -> int:
-    """Return the bytes that a value of a column takes in memory: its width if fixed, else an average or a bound for the worst page.
+    """Return the size in bytes of a column's value in memory: its width if fixed, else an average or a bound for the worst page.
 
     Args:
         path: path of the file.
@@ -86,7 +86,7 @@ def _find_fixed_bytes(chunk: ColumnChunk) -> int:
 
 
 def _estimate_bytes(page_bytes: int, value_count: int, encoding: Any, dictionary_bytes: int) -> int:
-    """Return the bytes that a value of varying length in a data page takes: the average if values are plain, otherwise a bound.
+    """Return the size in bytes of a value of varying length in a data page: the average if values are plain, otherwise a bound.
 
     Args:
         page_bytes: unpacked bytes of the page.

@@ -57,7 +57,7 @@ class _ThriftReader:
     def read_struct(self, depth: int) -> Struct:
         """Return the fields of a struct by number.
 
-        A field's header has the difference of its number from the one before, or 0 if the number follows, and the type of its
+        A field's header gives the difference of its number from the one before, or 0 if the number follows, and the type of its
         value; the type of a boolean is also its value. A header of 0 ends the struct.
 
         Raises:

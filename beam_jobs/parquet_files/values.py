@@ -170,7 +170,7 @@ def _convert_decimal(value: decimal.Decimal | None, as_text: bool) -> str | int 
     """Return a decimal as a string, or with `as_text` false as an int if it is whole; None for null."""
     if value is None:
         return None
-    # A whole number is exact as an int. A fraction stays a string, which the caller parses.
+    # A decimal without a fraction is exact as an int. A fraction stays a string, which the caller parses.
     return int(value) if not as_text and value == value.to_integral_value() else f"{value:f}"
 
 

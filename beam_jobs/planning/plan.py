@@ -173,7 +173,7 @@ def make_plan(
 def _estimate_sizes(
     buckets: Buckets, ratio: float, overhead: int, omitted: tuple[int, int] | None
 ) -> npt.NDArray[np.int64]:
-    """Return the bytes of each bucket's records in shards, int64 [n].
+    """Return the size in bytes of each bucket's records in shards, int64 [n].
 
     Args:
         buckets: all buckets of a split.

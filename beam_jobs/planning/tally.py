@@ -160,20 +160,20 @@ class Tally:
     def add(self, part: TallyPart) -> None:
         """Add a part."""
         for split, buckets in part.buckets_by_split.items():
-            self._add(split, [buckets])
+            self._add_buckets(split, [buckets])
         self._add_sums(part.bytes, part.fingerprint)
 
     def merge(self, other: Tally) -> None:
         """Add another tally."""
         for split, parts in other._parts.items():
             if split in self._parts:
-                self._add(split, parts)
+                self._add_buckets(split, parts)
             else:
-                # Taken over without `_add`, which may add them up again: over many merges, that costs the square of their number.
+                # Not by `_add_buckets`, which may add them up again: over many merges, that costs the square of their number.
                 self._parts[split], self._pending[split] = list(parts), other._pending[split]
         self._add_sums(other.bytes, other._fingerprint)
 
-    def _add(self, split: str, parts: list[Buckets]) -> None:
+    def _add_buckets(self, split: str, parts: list[Buckets]) -> None:
         """Add tables of buckets to a split; add them up once there are many, so that memory holds each bucket about once."""
         self._parts.setdefault(split, []).extend(parts)
         self._pending[split] = self._pending.get(split, 0) + sum(len(part.starts) for part in parts)

@@ -86,7 +86,7 @@ def list_warnings(
         facts: facts about the input.
         counts: counts of the listing.
         record_counts: number of records by split.
-        known_names: classes of the dataset that an append adds to, whose records may have other splits and classes; None if
+        known_names: classes of the dataset that an append adds to, whose records may have different splits and classes; None if
             this is not an append.
     """
     lines = _describe_notes(counts.notes)
@@ -178,7 +178,7 @@ def _warn_of_similar_names(names: Collection[str], known_names: Set[str]) -> dic
         return {}
     group_texts = [" and ".join(map(_show_distinct, group)) for group in groups]
     return {
-        "classes_alike": "classes that differ in case, blanks or the form of Unicode alone:"
+        "classes_alike": "classes that differ only in case, blanks or the form of Unicode:"
         f" {_join_names(group_texts)}; rename them if they are one class"
     }
 

@@ -67,12 +67,12 @@ NO_LABELS = Labels(())
 
 
 def make_integer_labels(names: Iterable[str]) -> Labels:
-    """Return the classes 0, 1, ... up to the largest of these whole numbers."""
+    """Return the classes 0, 1, ... up to the largest of these integers."""
     return Labels(tuple(map(str, range(max(map(int, names), default=0) + 1))))
 
 
 def is_integer_label(text: str) -> bool:
-    """Return whether a string is a whole number without sign and leading zeros."""
+    """Return whether a string is an integer without sign and leading zeros."""
     return _INTEGER.fullmatch(text) is not None
 
 
@@ -115,7 +115,7 @@ class CollectLabels(beam.CombineFn):  # type: ignore[misc]
     """Combination of sets of class names into Labels, in sorted order.
 
     Args:
-        names_are_labels: whether the names are whole numbers that are the labels themselves, so that the classes are 0 to the
+        names_are_labels: whether the names are integers that are the labels themselves, so that the classes are 0 to the
             largest.
         has_all_names: whether the names are all classes of the dataset; only then is the largest checked with `check_classes`.
     """

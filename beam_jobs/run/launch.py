@@ -156,7 +156,8 @@ def _translate_failures(runner: str, job: str = "", has_ended: Callable[[], bool
     Args:
         runner: class name of the runner.
         job: name of the submitted job, from `describe_job`; empty before it is submitted.
-        has_ended: returns whether the job has ended, by default always true. An error before the end is a lost connection.
+        has_ended: returns whether the job has ended, by default True, so that no error counts as a lost connection: only an error
+            before the end does.
     """
     try:
         yield

@@ -144,5 +144,5 @@ def _read_metadata() -> str:
 
 
 def _hash_content(content: bytes) -> str:
-    """Return the SHA-256 hash of a file as a wheel's RECORD has it: URL-safe base64 without padding."""
+    """Return the SHA-256 hash of a file as a wheel's RECORD lists it: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

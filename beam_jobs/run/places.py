@@ -94,5 +94,5 @@ def absolute_path(path: str, options: PipelineOptions) -> str:
     path = local_path(path)
     if not path or is_remote(path) or is_in_process(runner_name(options)):
         return path
-    # Links are not resolved, so that messages have the path that was passed.
+    # Links are not resolved, so that messages name the path that was passed.
     return str(Path.cwd() / path)

@@ -135,7 +135,9 @@ def _set_runner(options: PipelineOptions, workers: int) -> None:
     standard.runner = _find_runner_name(standard.runner)
     if workers > 1:
         if standard.runner != LOCAL_RUNNER:
-            raise UsageError(f"--workers is for the local runner; {standard.runner} has other flags, see Beam's manual")
+            raise UsageError(
+                f"--workers is for the local runner; {standard.runner} has different flags, see Beam's manual"
+            )
         options.view_as(DirectOptions).direct_num_workers = workers
 
 

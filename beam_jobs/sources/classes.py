@@ -30,11 +30,11 @@ def is_number_label(text: str) -> bool:
 
 
 def are_integer_labels(labels: Collection[str], label_type: str | None) -> bool:
-    """Return whether the labels of an input are whole numbers that stand for themselves, given its first labels.
+    """Return whether the labels of an input are integers that stand for themselves, given its first labels.
 
     Args:
         labels: the first labels as written; empty if none is known.
-        label_type: `"int"` or `"str"` if `--label-type` declares it. If it is None, all first labels must be whole numbers.
+        label_type: `"int"` or `"str"` if `--label-type` declares it. If it is None, all first labels must be integers.
     """
     if label_type is not None:
         return label_type == INT
@@ -53,7 +53,7 @@ class Classes:
     Attributes:
         labels: the names in `--labels FILE` or in the metadata of the input; None if neither has names.
         path: path of the file with the names, or words for where they come from, for messages; empty if there are no names.
-        has_integers: whether the input writes whole numbers, which are indices into `labels`, or labels themselves if that is None.
+        has_integers: whether the input writes integers, which are indices into `labels`, or labels themselves if that is None.
         rejects_numbers: whether numbers are rejected, because the first labels of the input are names.
         comes_from_metadata: whether the names come from the input itself, such as its metadata; False for `--labels FILE`.
     """
@@ -72,7 +72,7 @@ class Classes:
 
         Args:
             options: options of the input.
-            has_integers: whether the input writes whole numbers: labels themselves or, with a file, indices into its names.
+            has_integers: whether the input writes integers: labels themselves or, with a file, indices into its names.
             rejects_numbers: whether numbers are rejected, because the first labels of the input are names; ignored with a file.
 
         Raises:
@@ -84,7 +84,7 @@ class Classes:
 
     @property
     def collects_integers(self) -> bool:
-        """Whether class names are whole numbers that are the labels themselves."""
+        """Whether class names are integers that are the labels themselves."""
         return self.has_integers and self.labels is None
 
     @functools.cached_property
@@ -126,7 +126,7 @@ class Classes:
         return label
 
     def _check_integer(self, label: str, origin: str) -> None:
-        """Raise BadRecordError if a label is not a whole number that can be a label itself."""
+        """Raise BadRecordError if a label is not an integer that can be a label itself."""
         if not is_integer_label(label):
             raise BadRecordError(
                 origin,
@@ -157,7 +157,7 @@ class ClassifiedSource(Source):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether class names are whole numbers that are the labels themselves."""
+        """Whether class names are integers that are the labels themselves."""
         return self.classes.collects_integers
 
 
@@ -218,7 +218,7 @@ def parse_json_labels(value: Any, origin: str, name: str) -> tuple[tuple[str, ..
         name: name of the column, field or key, for the message.
 
     Raises:
-        BadRecordError: the value is not a nonempty string, a whole number, or a list of these.
+        BadRecordError: the value is not a nonempty string, an integer, or a list of these.
     """
     is_list = isinstance(value, list)
     labels = value if is_list else [value]

@@ -66,7 +66,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     if others:
         raise SourceError(
             f"{origin} has {', '.join(split_names)}, which look like splits, next to {others[0]}, which does not. Put classes below"
-            " splits, or classes alone into the input."
+            " splits, or only classes into the input."
         )
     if len({splits_by_name[name] for name in names}) < len(names):
         raise SourceError(

@@ -227,7 +227,7 @@ def _find_form(pattern: str) -> str:
         (form_name, path), (other_form, other_path) = sorted(first_paths_by_form.items())[:2]
         raise SourceError(
             f"{pattern} matches files of several forms: {path} is {form_name}, and {other_path} is {other_form}, going by their"
-            " names (other names are images). Match one form alone, such as 'DIR/*/*.jpg'."
+            " names (other names are images). Match only one form, such as 'DIR/*/*.jpg'."
         )
     return next(iter(first_paths_by_form))
 

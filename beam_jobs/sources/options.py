@@ -72,7 +72,7 @@ def _make_source_args_option() -> Mapping[str, str]:
         Value("NAME=VALUE", _parse_argument),
         flag="--source-arg",
         collect=_join_arguments,
-        # The manifest has an object of the arguments, and `_join_arguments` takes pairs.
+        # The manifest stores an object of the arguments, and `_join_arguments` takes pairs.
         stored=Stored(Entries(TEXT), read=lambda arguments: list(arguments.items()), is_optional=True),
     )
 

@@ -27,7 +27,7 @@ _LABEL = "label"
 _MAX_PATHS = 10_000
 # Digits of the largest int64; int() may reject a string that is much longer.
 _MAX_DIGITS = 19
-# Whole numbers of an undeclared column; a column with others, such as 007, holds strings, since they may be ids.
+# Integers of an undeclared column; a column with others, such as 007, holds strings, since they may be ids.
 _INT = re.compile(r"0|-?[1-9][0-9]*")
 _DECLARED_INT = re.compile(r"[+-]?[0-9]+")
 
@@ -84,7 +84,7 @@ class PathLabels:
         first_path = ""
         has_match = False
         labels: set[str] = set()
-        # Columns whose values so far are all whole numbers.
+        # Columns whose values so far are all integers.
         integer_columns = set(columns)
         for path in itertools.islice(paths, _MAX_PATHS):
             first_path = first_path or path
@@ -145,9 +145,9 @@ def _find_class_group(pattern: re.Pattern[str]) -> int:
 
 
 def _open_classes(options: SourceOptions, labels: set[str]) -> Classes:
-    """Return the mapping to class names, given the labels in the first paths: whole numbers are labels themselves, as in lists."""
+    """Return the mapping to class names, given the labels in the first paths: integers are labels themselves, as in lists."""
     has_integers = are_integer_labels(labels, options.label_type)
-    # If some of the first labels are numbers, but not all are whole numbers from 0, a number is a name like any other. If none of
+    # If some of the first labels are numbers, but not all are integers from 0, a number is a name like any other. If none of
     # them is a number, a later number is an error.
     rejects_numbers = options.label_type is None and not any(map(is_number_label, labels))
     return Classes.open(options, has_integers=has_integers, rejects_numbers=rejects_numbers)

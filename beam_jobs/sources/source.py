@@ -53,7 +53,7 @@ class Source(abc.ABC):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether class names are whole numbers that are the labels themselves."""
+        """Whether class names are integers that are the labels themselves."""
         return False
 
     @property

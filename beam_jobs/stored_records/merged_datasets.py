@@ -87,7 +87,7 @@ class MergedDatasets:
         return tuple((file.name, join(dataset.path, file.name)) for file in tokenizer_files(dataset.manifest))
 
     def list_decoded_sizes(self) -> dict[str, tuple[int, int]]:
-        """Return (decoded bytes, records) of each split, by `StoredRecord.origin`, such as `0/train`."""
+        """Return (number of decoded bytes, number of records) of each split, by `StoredRecord.origin`, such as `0/train`."""
         return {
             f"{index}/{name}": (split.decoded_bytes, split.records)
             for index, dataset in enumerate(self.datasets)
@@ -202,7 +202,7 @@ def _merge_labels(
     """Return the merged class names, None if no dataset has classes, and `MergedDatasets.label_numbers`.
 
     Raises:
-        DatasetError: only some datasets have classes, or labels would change and only some datasets have whole numbers as class
+        DatasetError: only some datasets have classes, or labels would change and only some datasets have integers as class
             names.
         UsageError: a dataset's class names do not continue the merged ones or begin them, and `--merge-labels` was not passed.
     """
@@ -225,7 +225,7 @@ def _merge_labels(
             label = next(label for label in range(len(shorter)) if names[label] != merged_names[label])
             name, expected = names[label], merged_names[label]
             raise UsageError(
-                f"{dataset.path} has other class names than {datasets[0].path} (got {name!r} for class {label}, expected"
+                f"{dataset.path}: its class names differ from those of {datasets[0].path} (got {name!r} for class {label}, expected"
                 f" {expected!r}). Pass --merge-labels to number its labels anew by name."
             )
         merged_set = set(merged_names)

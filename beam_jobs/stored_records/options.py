@@ -59,7 +59,7 @@ class RawFeature:
 
     @property
     def feature(self) -> Feature:
-        """The feature as the manifest has it."""
+        """The feature as the manifest describes it."""
         return Feature(self.name, "bytes", self.dtype, self.shape, "raw")
 
     @property

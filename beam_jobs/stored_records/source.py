@@ -233,12 +233,14 @@ class StoredRecordSource(PackSource):
             frames_by_record[record_index] = frame
             frame_bytes += len(frame)
             if len(frames_by_record) == PACK_REFERENCES or frame_bytes >= _PACK_BYTES:
-                yield self._make_held_pack(unit, frames_by_record, splits)
+                yield self._make_pack_with_frames(unit, frames_by_record, splits)
                 frames_by_record, splits, frame_bytes = {}, [], 0
         if frames_by_record:
-            yield self._make_held_pack(unit, frames_by_record, splits)
+            yield self._make_pack_with_frames(unit, frames_by_record, splits)
 
-    def _make_held_pack(self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]) -> ListedPack:
+    def _make_pack_with_frames(
+        self, unit: StoredFile, frames_by_record: Mapping[int, bytes], splits: list[str]
+    ) -> ListedPack:
         """Return the pack of records of a compressed file with their frames; if `splits` is empty, the keys decide the splits."""
         frames = list(frames_by_record.values())
         sizes = np.array(list(map(len, frames)), np.int64)
@@ -257,7 +259,7 @@ class StoredRecordSource(PackSource):
         starts: npt.NDArray[np.int64],
         splits: list[str] | None,
     ) -> ListedPack:
-        """Return the pack of some records of a file, without buffers, which `_make_held_pack` adds.
+        """Return the pack of some records of a file, without buffers, which `_make_pack_with_frames` adds.
 
         Args:
             unit: file that has the records.

@@ -16,7 +16,7 @@ class StoredRecord(Payload):
     Attributes:
         dataset: index of the dataset that the file belongs to; None for a foreign file.
         split: split that the record has in the input.
-        crc32c: crc32c of the shard, as the dataset's manifest has it; None for a foreign file.
+        crc32c: crc32c of the shard, from the dataset's manifest; None for a foreign file.
     """
 
     dataset: int | None

@@ -75,7 +75,7 @@ def document_blocks(
         options: options of the form.
         reject: called with the error of a document that is too large or not valid, or of a file of an unsupported format or without
             a required column. If it returns, the listing continues.
-        note: called with the kind of a note and an example: COLUMNS and a column that no field names or, if the form is `auto`,
+        note: called with the kind of a note and an example: COLUMNS and a column that no field refers to or, if the form is `auto`,
             FOUND_ROWS or FOUND_LINES and the file.
         rejects_damage: whether a damaged compressed file, Parquet file or row group is rejected instead of raising. Each is then
             read to its end before its documents are yielded, since documents before the damage may also be wrong.
@@ -138,7 +138,7 @@ def _read_blocks(
         target_path: path of the file of targets; empty if there is none.
         options: options of the form.
         reject: called with the error of a document that is not valid.
-        note: called with the kind of a note and an example: a column of Parquet that no field names.
+        note: called with the kind of a note and an example: a column of Parquet that no field refers to.
         rejects_damage: whether a damaged Parquet file and damaged row groups are rejected instead of raising.
     """
     file = part.file
@@ -165,7 +165,7 @@ def _make_row_form(form: TextForm) -> RowForm:
 
 
 def _note_columns(names: Iterable[str], options: TextOptions, note: Note) -> None:
-    """Note the columns that no field names, unless records are sequences, which have no other fields."""
+    """Note the columns that no field refers to, unless records are sequences, which have no other fields."""
     if options.row_lengths:
         return
     # A name with dots refers to an object by its first part.
@@ -255,7 +255,7 @@ def _find_span_blocks(part: TextPart, form: TextForm, max_document_bytes: int) -
 def _read_whole(file: TextFile, form: TextForm, max_document_bytes: int) -> Iterator[Span]:
     """Yield the span of a file that is one document; nothing if the file is empty or only a byte order mark.
 
-    The span has the content of a compressed file, unless it is larger than `max_document_bytes`.
+    The span contains a compressed file's content, unless it is larger than `max_document_bytes`.
     """
     if not form.compression:
         # A byte order mark alone is not a document.
@@ -283,7 +283,7 @@ def _read_rows(
         part: part of the file.
         options: options of the form.
         reject: called with the error of a row that cannot be read and, if `rejects_damage`, of the file or a row group.
-        note: called with the kind of a note and an example: a column that no field names.
+        note: called with the kind of a note and an example: a column that no field refers to.
         rejects_damage: whether a damaged file and damaged row groups are rejected instead of raising.
 
     Raises:

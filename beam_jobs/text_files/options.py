@@ -33,7 +33,7 @@ PARALLEL = "parallel lines"
 JSON_ARRAY = "json array"
 # A file of JSON in the format of SQuAD, also detected by its content; no value of --form.
 SQUAD = "squad"
-# Names of fields that are labels, if they are whole numbers.
+# Names of fields that are labels, if they are integers.
 _LABEL_NAMES = ("label", "labels", "class", "classes", "target", "targets")
 # Without this limit, a row and the tables for packing it could be as large as a shard.
 MAX_SEQUENCE_TOKENS = 1 << 20
@@ -205,7 +205,7 @@ class TextOptions:
     train_on_inputs: bool = option(
         False,
         FlagGroup.TOKENS,
-        "loss weight 1 for all tokens of pairs in sequences and of chats, not for targets and answers alone",
+        "loss weight 1 for all tokens of pairs in sequences and of chats, not only for targets and answers",
         stored=Stored(FLAG, is_optional=True),
     )
     end_documents: bool = option(
@@ -278,7 +278,11 @@ class TextOptions:
             raise UsageError("--chat: --tokenizer chars has no vocabulary yet. Pass chars:FILE, or another tokenizer")
 
     def _join_fields(self) -> tuple[TextField, ...]:
-        """Return the fields of a pair or a chat, then the other fields; UsageError if one of these is text or has a name in use."""
+        """Return the fields of a pair or a chat, then the other fields.
+
+        Raises:
+            UsageError: one of the other fields is text, or has a name that the pair or chat uses.
+        """
         # If there are several inputs, only the first must be present.
         optional_names = self.sides[1:-1] if self.has_pairs else ()
         sides = tuple(TextField(name, missing="" if name in optional_names else None) for name in self.sides)
@@ -287,8 +291,8 @@ class TextOptions:
         for field in other_fields:
             if field.kind == TEXT or field.name in (*self.sides, INPUTS, TARGETS, MESSAGES):
                 raise UsageError(
-                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}, and other fields are not"
-                    f" text and have other names. Omit it, or rename it in the input"
+                    f"--field {field.name}: the text of {self.fields_flag} is {', '.join(self.sides)}; other fields must not be"
+                    " text, and need different names. Omit it, or rename it in the input"
                 )
         return (*sides, *other_fields)
 
@@ -459,7 +463,7 @@ class TextOptions:
 
     @property
     def label_fields(self) -> tuple[TextField, ...]:
-        """The fields of whole numbers with a usual name of labels, such as `label`."""
+        """The fields of integers with a usual name of labels, such as `label`."""
         return tuple(field for field in self.fields if field.kind == INT and field.name.lower() in _LABEL_NAMES)
 
     def name_ids_feature(self, name: str) -> str:

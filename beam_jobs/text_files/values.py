@@ -290,7 +290,7 @@ def _convert_number(field: TextField, value: Any) -> int | float:
     """Return a number as the field's kind stores it; DocumentError if it does not fit."""
     number: int | float | None = value if isinstance(value, (int, float)) else None
     if isinstance(value, str):
-        number = _parse_whole(value)
+        number = _parse_integer(value)
         if number is None and field.kind != INT:
             number = parse_float(value)
     if field.kind == INT:
@@ -308,8 +308,8 @@ def _convert_number(field: TextField, value: Any) -> int | float:
     return float(number)
 
 
-def _parse_whole(text: str) -> int | None:
-    """Return the whole number in a string; None for any other string, including `1_000`, which Python would accept."""
+def _parse_integer(text: str) -> int | None:
+    """Return the integer in a string; None for any other string, including `1_000`, which Python would accept."""
     try:
         return None if "_" in text else int(text)
     except ValueError:

@@ -80,6 +80,7 @@ class TextConverter(Converter):
         document that cannot be read.
         """
         for pack, data in read_blocks(packs):
+            # A pack with an error has one reference.
             yield (pack.reference(0) if isinstance(data, BadRecordError) else pack), data
 
     def records(
@@ -248,7 +249,7 @@ class TextConverter(Converter):
 
 
 def _estimate_value_bytes(value: Any) -> int:
-    """Return the approximate bytes of an extra feature's value in a record: 0 for a single number, which is in the overhead."""
+    """Return the approximate size in bytes of an extra feature's value: 0 for a single number, which is in the overhead."""
     if isinstance(value, (list, tuple)):
         # Numbers and empty strings, whose own estimate is 0, take bytes in a list: about 4, and 2.
         return sum(_estimate_value_bytes(element) or _NUMBER_BYTES for element in value)

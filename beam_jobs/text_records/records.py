@@ -140,7 +140,7 @@ class TextRecords:
         if not lengths:
             return self._encode_tokens(batches, summary)
         documents = self._end_documents(batches, summary)
-        # Padding has weight 0: a token holds it as the complement of its id, see `zero_loss_weights`.
+        # Padding has weight 0; a token of weight 0 is represented by the complement of its id, see `zero_loss_weights`.
         pad_id = ~self.tokenizer.pad_id if self.options.has_weights else self.tokenizer.pad_id
         if len(lengths) == 2:
             return self._encode_pairs(pack_pairs(split_windows(documents), *lengths, pad_id), summary)

@@ -3,7 +3,7 @@
     KIND            int, float, float32, str (in conversions of text also text), or a list: ints, floats, strings
     KIND=VALUE      the same, but no list; VALUE is stored for values that are missing, such as int=0 or float=nan
 
-`float` rejects a number that float32 stores as another one, such as an id: a whole number that is not exact, and a fraction above
+`float` rejects a number that float32 stores as another one, such as an id: an integer that is not exact, and a fraction above
 2**24 that changes by 1/2 or more. `float32` rounds all numbers. Below 2**24, both round fractions as float32 does.
 """
 
@@ -17,7 +17,7 @@ from typing import NamedTuple
 INT, FLOAT, FLOAT32, STR = "int", "float", "float32", "str"
 # Kinds of lists, each with the kind of its items.
 LIST_KINDS = {"ints": INT, "floats": FLOAT, "strings": STR}
-# Up to these numbers, float32 and float64 have every whole number.
+# Up to these numbers, float32 and float64 represent every integer.
 FLOAT32_WHOLE = 2**24
 FLOAT64_WHOLE = 2**53
 # The largest float32.
@@ -73,7 +73,7 @@ def get_item_kind(kind: str) -> str:
 def find_kind_of_text(text: str) -> str:
     """Return the narrowest of `int`, `float` and `str` that a string fits.
 
-    A whole number with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.
+    An integer with leading zeros is `str`, and so is one beyond int64: as a float it would lose its last digits.
     """
     if _PLAIN_INT.fullmatch(text):
         return INT if text_fits_int64(text) else STR

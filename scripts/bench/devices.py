@@ -259,7 +259,7 @@ def _build_jax(devices: int, array_count: int, loop: int, *, is_alike: bool, is_
             stack = _take_stack(iteration, loop)
         state, results = compiled(state, stack, count)
         results[0].block_until_ready()
-        # The engine fetches all results; the bare loop needs the losses alone.
+        # The engine fetches all results; the bare loop needs only the losses.
         jax.tree.map(np.asarray, results if is_alike else results[0])
 
     return run

@@ -104,7 +104,7 @@ def convert(folder: Path, flags: argparse.Namespace) -> None:
         process = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         process_rate = len(paths) / (time.perf_counter() - begin)
         cpu = read_child_cpu() - cpu
-        # The first line of the job's result has its time, without the start of the process.
+        # The first line of the job's result gives its time, without the start of the process.
         job_seconds = re.search(r"in ([\d.]+) s", process.stdout)
         job_rate = len(paths) / float(job_seconds[1]) if job_seconds else process_rate
     print(f"convert: {len(paths):,} objects of {flags.kilobytes} kB, {flags.latency:g} ms a request; objects a second")
@@ -118,7 +118,7 @@ def convert(folder: Path, flags: argparse.Namespace) -> None:
 
 
 def read_child_cpu() -> float:
-    """Return the CPU seconds, of user and system, of the child processes that have ended."""
+    """Return the CPU time, of user and system, of the child processes that have ended, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -73,7 +73,7 @@ def draw_picture() -> bytes:
 
 
 def measure(run: Callable[[], int]) -> float:
-    """Return the CPU microseconds of an image; `run` processes images, and returns their number."""
+    """Return the CPU time of an image in microseconds; `run` processes images, and returns their number."""
     begin = time.process_time()
     count = run()
     return (time.process_time() - begin) / count * 1e6

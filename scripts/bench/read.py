@@ -199,7 +199,7 @@ def _list_source_order(record_count: int, size: int) -> Any:
         record_count: number of records.
         size: bytes of a record.
     """
-    # Chunks of 8 MiB, as RecordSource has them, and at least as many as a window holds.
+    # Chunks of 8 MiB, as RecordSource uses them, and at least as many as a window holds.
     chunk_count = max(32, record_count * size >> 23)
     cuts = record_count * np.arange(chunk_count + 1) // chunk_count
     # All chunks are of shard 0.

@@ -64,7 +64,7 @@ def by_grain(source: Any, order: Sequence[int]) -> None:
 
 
 def measure(read: Callable[[Any, Sequence[int]], None], source: Any, order: Sequence[int]) -> tuple[float, float]:
-    """Return the CPU seconds, and the seconds by the clock, that reading a record takes.
+    """Return the CPU time and the elapsed time of reading a record, in seconds.
 
     Args:
         read: function that reads records of a source in an order.

@@ -171,7 +171,7 @@ def make_blocks(texts: Sequence[str]) -> list[Block]:
     blocks = []
     for start in range(0, len(texts), PACK_REFERENCES):
         encoded_texts = [text.encode() for text in texts[start : start + PACK_REFERENCES]]
-        # The offsets are not read, since the block has the bytes.
+        # The offsets are not read, since the block contains the bytes.
         references = [
             Reference(f"a.txt:{number}", "train", (), "a.txt", number, len(encoded), PLAIN_TEXT)
             for number, encoded in enumerate(encoded_texts)

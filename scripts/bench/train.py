@@ -127,7 +127,7 @@ def _compute_ratio(speeds: dict[str, list[float]], side: str, base: str) -> floa
 
 
 def _measure(function: Callable[[], Any]) -> float:
-    """Return the seconds of a call."""
+    """Return the elapsed time of a call in seconds."""
     begin = time.monotonic()
     function()
     return time.monotonic() - begin
@@ -194,7 +194,7 @@ def _make_hooks() -> list[Any]:
 def _measure_speed(
     estimator: TPUEstimator, input_fn: Any, steps: int, make_hooks: Callable[[], list[Any] | None] = lambda: None
 ) -> float:
-    """Return the steps per second of an estimator.
+    """Return the number of steps per second of an estimator.
 
     The time of the steps is the difference between a long and a short call, which does not include the cost of a call itself.
     """

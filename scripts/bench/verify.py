@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _measure_cpu(function: Callable[[], None]) -> float:
-    """Return the CPU seconds of a call."""
+    """Return the CPU time of a call in seconds."""
     begin = time.process_time()
     function()
     return time.process_time() - begin

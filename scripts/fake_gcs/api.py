@@ -1,4 +1,4 @@
-"""Routes of requests, and the answers for buckets and objects; `uploads` has the answers for uploads."""
+"""Routes of requests, and the answers for buckets and objects; `uploads` contains the answers for uploads."""
 
 from __future__ import annotations
 

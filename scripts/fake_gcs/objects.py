@@ -45,7 +45,7 @@ class Object:
 
     @functools.cached_property
     def crc32c(self) -> str:
-        """The CRC-32C, as the API has it: base64 of the big-endian bytes."""
+        """The CRC-32C, as the API returns it: base64 of the big-endian bytes."""
         return base64.b64encode(google_crc32c.value(self.data).to_bytes(4, "big")).decode()
 
     @functools.cached_property
@@ -85,7 +85,7 @@ class Upload:
 
     Attributes:
         bucket, name: bucket and name of the object.
-        query: query of the request that began it, which has the preconditions.
+        query: query of the request that began it, which contains the preconditions.
         encoding: Content-Encoding of the object, or None.
         kind: its Content-Type.
         crc32c: the CRC-32C that the client sent, before the bytes or with the last of them, in base64; None if it sent none.
@@ -120,7 +120,7 @@ class Page(NamedTuple):
 class Objects:
     """The state; its methods raise `RejectedError`, and several threads may call them.
 
-    Their argument `query` has the values of the request's query, which may have a generation and preconditions.
+    Their argument `query` contains the values of the request's query, which may have a generation and preconditions.
 
     Attributes:
         buckets: objects by bucket and name.

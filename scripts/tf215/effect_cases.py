@@ -103,20 +103,20 @@ def init_by_prefix(m):
 
 
 def init_by_variable(m):
-    """Take the first value of w from scope/w; the map has the variable itself."""
+    """Take the first value of w from scope/w; the map contains the variable itself."""
     tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": m.w})
     return m.spec()
 
 
 def init_by_list(m):
-    """Take the first value of a variable in two parts; the map has the list of the parts."""
+    """Take the first value of a variable in two parts; the map contains the list of the parts."""
     p = tf.get_variable("p", [4], initializer=tf.zeros_initializer(), partitioner=tf.fixed_size_partitioner(2))
     tf.train.init_from_checkpoint(m.checkpoint, {"p": list(p)})
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(tf.convert_to_tensor(p)))
 
 
 def init_of_partitions_by_name(m):
-    """Take the first value of a variable in two parts; the map has its name."""
+    """Take the first value of a variable in two parts; the map contains its name."""
     p = tf.get_variable("p", [4], initializer=tf.zeros_initializer(), partitioner=tf.fixed_size_partitioner(2))
     tf.train.init_from_checkpoint(m.checkpoint, {"p": "p"})
     return m.spec(loss=m.loss + 0.0 * tf.reduce_sum(tf.convert_to_tensor(p)))
@@ -146,7 +146,7 @@ def init_in_scaffold_fn(m):
 
 
 def init_in_scaffold_fn_over_model_fn(m):
-    """Call init_from_checkpoint in model_fn and then in scaffold_fn, with other values."""
+    """Call init_from_checkpoint in model_fn and then in scaffold_fn, with different values."""
 
     def scaffold_fn():
         tf.train.init_from_checkpoint(m.checkpoint, {"scope/w": m.w})

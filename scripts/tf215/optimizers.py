@@ -22,7 +22,7 @@ def make_slot(variable, name):
 
 
 class WeightDecayAdam(tf.train.Optimizer):
-    """Adam as BERT has it: decoupled weight decay, no bias correction, plain assigns, and a global step that it leaves alone."""
+    """Adam as in BERT: decoupled weight decay, no bias correction, plain assigns, and a global step that it leaves alone."""
 
     def __init__(self, rate=0.02, decay=0.1, name="WeightDecayAdam"):
         super().__init__(False, name)
@@ -59,7 +59,7 @@ class Lamb(WeightDecayAdam):
 
 
 class LayerwiseAdam(WeightDecayAdam):
-    """A rate for each variable, as ELECTRA has it, and a global step that it counts itself."""
+    """A rate for each variable, as in ELECTRA, and a global step that it counts itself."""
 
     def compute_rate(self, variable, update):
         return self.rate * (0.5 if variable.shape.rank == 2 else 2.0)

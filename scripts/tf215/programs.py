@@ -529,7 +529,7 @@ AFTER_OURS = ("taken_back",)
 
 
 def to_json(value):
-    """Return a value as JSON has it: lists for arrays and tuples, strings for bytes, and keys that are strings."""
+    """Return a value as JSON represents it: lists for arrays and tuples, strings for bytes, and keys that are strings."""
     if isinstance(value, dict):
         return {str(key): to_json(element) for key, element in value.items()}
     if isinstance(value, (list, tuple)):

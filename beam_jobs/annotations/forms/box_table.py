@@ -1,4 +1,4 @@
-"""A CSV with a row for each box, as many tutorials and tools have it.
+"""A CSV with a row for each box, as many tutorials and tools write it.
 
     filename,width,height,class,xmin,ymin,xmax,ymax
     raccoon-1.jpg,650,417,raccoon,81,88,522,408

@@ -100,7 +100,7 @@ class CelebaForm(AnnotationForm):
             partitions_path = pick_file(list_first_entries(eval_folder), *_PARTITION_NAMES)
         if not partitions_path:
             return self
-        # With an empty split for the list, each row has the number of its split.
+        # With an empty split for the list, each row gives the number of its split.
         return dataclasses.replace(self, lists=SplitLists.open([(partitions_path, "")]))
 
     @property

@@ -116,7 +116,7 @@ def parse_annotation_row(row: Any, place: Place, segments: SegmentFolder) -> Ann
             name = row.get("file_name")
             if not isinstance(name, str) or not isinstance(segment_infos, list):
                 raise ValueError("no 'file_name' of a PNG, or no list 'segments_info'")
-            objects = tuple(_parse_object(info, SegmentId(_parse_whole_number(info, "id"))) for info in segment_infos)
+            objects = tuple(_parse_object(info, SegmentId(_parse_integer(info, "id"))) for info in segment_infos)
             return ImageAnnotation(
                 "", place, objects=objects, map_file=MapFile(segments.find_path(name), holds_segments=True)
             )
@@ -185,8 +185,8 @@ def _parse_segmentation(value: Any) -> Segmentation | None:
     raise ValueError(f"'segmentation' is neither polygons nor run lengths with their size: {abbreviate_json(value)}")
 
 
-def _parse_whole_number(row: Any, name: str) -> int:
-    """Return the whole number `name` of a row; ValueError if it is missing or another value."""
+def _parse_integer(row: Any, name: str) -> int:
+    """Return the integer `name` of a row; ValueError if it is missing or another value."""
     value = row.get(name) if isinstance(row, dict) else None
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name!r} is not a whole number: {abbreviate_json(row)}")

@@ -35,7 +35,7 @@ class TinyImagenetForm(AnnotationForm):
 
     @classmethod
     def detect_file(cls, path: str, head: bytes) -> TinyImagenetForm | None:
-        """Return the form if the first row has a name, a class and four whole numbers, separated by tabs; None otherwise."""
+        """Return the form if the first row has a name, a class and four integers, separated by tabs; None otherwise."""
         return cls(path) if _HEAD.match(head) else None
 
     def list_parts(self) -> Iterable[str]:

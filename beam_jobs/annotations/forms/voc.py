@@ -110,7 +110,7 @@ class VocForm(AnnotationForm):
         if not self.is_folder:
             return (self.path,)
         paths = (path for path, _ in list_paths_below(self.path, _SUFFIXES))
-        # The split is None for a picture that no list has, and an empty string for any picture if there are no lists.
+        # The split is None for a picture that no list contains, and an empty string for any picture if there are no lists.
         return (path for path in paths if self.lists.find_split(_find_picture_name(path)) is not None)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
@@ -190,7 +190,7 @@ def _parse_box(bounds: ElementTree.Element) -> Box:
 
 
 def _parse_side(size: ElementTree.Element, name: str) -> int:
-    """Return the pixels of a side, "width" or "height"; 0 if it is missing, ValueError if it is not a number of pixels."""
+    """Return the width or height in pixels; 0 if it is missing, ValueError if it is not a number of pixels."""
     text = _read_text(size, name)
     if not text:
         return 0

@@ -96,7 +96,7 @@ class YoloForm(AnnotationForm):
         """Return the form of a folder if the first text file in it, or in its folder `labels`, is of YOLO; None otherwise.
 
         Raises:
-            SourceError: no file has the names of the classes, or data.yaml is damaged.
+            SourceError: no file gives the names of the classes, or data.yaml is damaged.
         """
         folder = pick_folder(entries, "labels") or path
         first_file = find_first_file(folder, _SUFFIXES, _OTHER_FILES)
@@ -170,7 +170,7 @@ def _find_names(folder: str) -> _Names:
     """Return the names in a folder or, if it has none, in the nearest of the two folders above it.
 
     Raises:
-        SourceError: none of the three folders has names, or a YAML file is damaged.
+        SourceError: none of the three folders gives names, or a YAML file is damaged.
     """
     searched_folder = folder
     for _ in range(_LEVELS):

@@ -220,7 +220,7 @@ def _read_file(path: str, annotation: ImageAnnotation, kind: str) -> bytes:
 
 
 def _estimate_annotation_bytes(annotation: ImageAnnotation) -> int:
-    """Return the approximate bytes of an annotation's objects and captions in its record."""
+    """Return the approximate number of bytes of an annotation's objects and captions in its record."""
     # Keypoints have 8 bytes a number here, and 4 or fewer in a record.
     name_and_keypoint_bytes = sum(
         len(annotated_object.class_name) + len(annotated_object.keypoints) // 2

@@ -157,7 +157,7 @@ def make_frame(data: bytes, stored_width: int, stored_height: int) -> Frame:
         stored_height: height of the record's picture in pixels.
 
     Raises:
-        ValueError: the bytes are not an image that can be read; the message follows `rejected: `.
+        ValueError: the bytes are not an image that can be read; the message completes `rejected: ...`.
     """
     format_name = detect_format(data)
     if format_name in (JPEG, PNG):

@@ -109,7 +109,7 @@ class AnnotationSchema:
         return bool(self.class_labels.names) and kinds.OBJECT_CLASSES in self.kinds
 
     def replace_labels(self, labels: Labels) -> AnnotationSchema:
-        """Return the schema with other classes: of pictures, or of objects if pictures have none."""
+        """Return the schema with different classes: of pictures, or of objects if pictures have none."""
         if self.class_labels.names:
             return dataclasses.replace(self, class_labels=labels)
         return dataclasses.replace(self, object_labels=labels)

@@ -234,7 +234,7 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     indices_by_path: dict[str, int] = {}
     file_indices = np.concatenate([_number_files(pack, indices_by_path) for pack in packs])
     offsets = np.concatenate([np.broadcast_to(pack.offsets, len(pack.keys)) for pack in packs])
-    # The references sorted by file and offset; `order` has the position of each in the order of use. With millions of references
+    # The references sorted by file and offset; `order` gives the position of each in the order of use. With millions of references
     # the size of every array matters, so types are narrow.
     order = np.lexsort((offsets, file_indices)).astype(np.int32)
     file_indices, offsets = file_indices[order], offsets[order]
@@ -308,10 +308,10 @@ def _find_run_starts(
 
 
 def _number_files(pack: Pack, indices_by_path: dict[str, int]) -> npt.NDArray[np.int32]:
-    """Return the index of the file that has each reference's bytes, [n]; number new files, and add them to `indices_by_path`."""
+    """Return the index of the file that contains each reference's bytes, [n]; add new files to `indices_by_path`."""
     count, spools, paths = len(pack.keys), pack.spools, pack.list_paths()
     if len(spools) == 1 and (spools[0] or len(paths) == 1):
-        # One file has the bytes of all references.
+        # One file contains the bytes of all references.
         path = spools[0] or paths[0]
         return np.full(count, indices_by_path.setdefault(path, len(indices_by_path)), np.int32)
     rows = zip(spread(spools, count), spread(paths, count), strict=True)

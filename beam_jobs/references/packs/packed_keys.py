@@ -37,7 +37,7 @@ class PackedKeys:
 
     @classmethod
     def of(cls, keys: Sequence[str]) -> PackedKeys:
-        """Pack one or more keys: with `numbers`, if each key ends with a whole number, as in `a.txt:17`."""
+        """Pack one or more keys: with `numbers`, if each key ends with an integer, as in `a.txt:17`."""
         tails = [key.rpartition(":")[2] for key in keys]
         try:
             numbers = list(map(int, tails))

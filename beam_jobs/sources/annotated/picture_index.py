@@ -1,4 +1,4 @@
-"""The pictures below a folder, found by the names that annotation files have for pictures.
+"""The pictures below a folder, found by the names that annotation files use for pictures.
 
 A worker lists the folder once in a run. Each picture takes 32 bytes of memory and its path.
 """

@@ -105,7 +105,7 @@ class ImageNet(Source):
             return None
         entries = {entry.name: entry for entry in first_entries}
         train = entries.get(TRAIN_TAR) or _find_folder(entries, (TRAIN,), _are_synset_folders)
-        # Flat: the images are together, and a file has their synsets. Sorted: each lies in the folder of its synset.
+        # Flat: the images are together, and a file lists their synsets. Sorted: each lies in the folder of its synset.
         flat_validation = entries.get(VALIDATION_TAR) or _find_folder(
             entries, _VALIDATION_FOLDERS, _have_validation_image
         )
@@ -263,8 +263,8 @@ def _read_synsets(path: str) -> tuple[str, ...]:
     for line_number, synset in enumerate(synsets, 1):
         if not _SYNSET.fullmatch(synset):
             raise SourceError(
-                f"{path} line {line_number}: not a synset (got {synset[:80]!r}, expected that of validation image"
-                f" {line_number} alone, such as n01440764). Fix the line."
+                f"{path} line {line_number}: not a synset (got {synset[:80]!r}, expected only that of validation"
+                f" image {line_number}, such as n01440764). Fix the line."
             )
     return synsets
 

@@ -92,7 +92,7 @@ class IdxPairs(ClassifiedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         runs: the units.
-        classes: mapping from labels, which are whole numbers, to class names.
+        classes: mapping from labels, which are integers, to class names.
         has_classes: False if records are unlabelled.
         named_splits: splits in the names of the files; empty with --split.
         note: called with the kind of a note and an example: a pair of files, as SPLIT/NAME.

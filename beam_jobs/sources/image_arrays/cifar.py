@@ -123,7 +123,7 @@ class CifarFile(ImageSet):
 
         Raises:
             CorruptionError: the file is truncated or damaged, or the pixels are not one run of bytes of the images' size.
-            SourceError: the pickle has no images and labels as CIFAR has them, or objects of types that are not read.
+            SourceError: the pickle has no images and labels as in CIFAR, or objects of types that are not read.
         """
         values = _decode_keys(read_pickle(self.path), self.path)
         array = values.get("data")

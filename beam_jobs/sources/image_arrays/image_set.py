@@ -16,7 +16,7 @@ class ImageRow(NamedTuple):
 
     Attributes:
         offset: byte offset of its pixels in the file; without meaning if `data` has the pixels.
-        labels: its labels, as the file has them.
+        labels: its labels, as the file stores them.
         data: its pixels if they are compressed in the file; otherwise empty.
         columns: extra features, by name.
     """

@@ -120,13 +120,13 @@ class MatFile(ImageSet):
         return Pixels(self.images.shape[:3], COLUMNS_FIRST)
 
     def rows(self) -> Iterator[ImageRow]:
-        """Yield the images in order; CorruptionError if a label is not a whole number, or the file is truncated or damaged."""
+        """Yield the images in order; CorruptionError if a label is not an integer, or the file is truncated or damaged."""
         size = math.prod(self.images.shape[:3])
         count = self.images.shape[3]
         # Images of an uncompressed variable are read when they are converted.
         reader = self.images.open(self.path) if self.images.is_compressed else None
         for index, label in enumerate(read_numbers(self.labels.open(self.path), self.labels.number_format, count)):
-            # NaN and infinity, for which int() below would raise, are not whole numbers either.
+            # NaN and infinity, for which int() below would raise, are not integers either.
             if not float(label).is_integer():
                 raise CorruptionError(self.path, self.labels.element, f"label {index} is not a whole number: {label}")
             digit = 0 if label == _LABEL_OF_ZERO else int(label)
@@ -145,7 +145,7 @@ def open_mat_file(path: str) -> MatFile:
     images, labels = variables.get("X"), variables.get("y")
     if images is None or labels is None:
         raise SourceError(
-            f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as SVHN has them)."
+            f"{path}: a MATLAB file with {', '.join(sorted(variables)) or 'no variables'} (expected X and y, as in SVHN)."
             " Save its images as files."
         )
     # Sizes are signed numbers in the file.

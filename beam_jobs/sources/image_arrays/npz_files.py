@@ -4,7 +4,7 @@
     pathmnist.npz            train_images  train_labels  val_images  val_labels  test_images  test_labels
 
 One word of an array's name is `images` or `labels` or the like; other words, if any, name the split. Images are uint8
-[N, height, width] or [N, height, width, channels]; labels whole numbers [N] or [N, 1], or [N, classes] of zeros and ones. Only the
+[N, height, width] or [N, height, width, channels]; labels integers [N] or [N, 1], or [N, classes] of zeros and ones. Only the
 headers of the arrays are read before the images, and nothing is unpickled.
 """
 

@@ -193,7 +193,7 @@ class _PickleReader:
         known_name = _KNOWN_NAMES.get((module, name))
         if known_name is None:
             raise SourceError(
-                f"{self._path}: a pickle with {module}.{name} (expected arrays, numbers, texts, lists and dicts alone). It is not"
+                f"{self._path}: a pickle with {module}.{name} (expected only arrays, numbers, texts, lists and dicts). It is not"
                 " read, since unpickling may run any code. Save its images as files."
             )
         self._push(_KnownName(known_name))
@@ -238,7 +238,7 @@ def _push_integer(reader: _PickleReader) -> None:
     reader._push(int.from_bytes(reader._take(reader._read_number("<B")), "little", signed=True))
 
 
-# Operations by code; comments have the names that pickletools has for them.
+# Operations by code; comments give the names that pickletools uses.
 _OPERATIONS: Mapping[bytes, Callable[[_PickleReader], Any]] = {
     b"\x80": lambda reader: reader._take(1),  # PROTO
     b"\x95": lambda reader: reader._take(8),  # FRAME

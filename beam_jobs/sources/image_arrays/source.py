@@ -56,7 +56,7 @@ def find_array_files(names_by_path: Mapping[str, str]) -> list[str]:
 
 
 def is_array_file(path: str, head: bytes) -> bool:
-    """Return whether a file has arrays.
+    """Return whether a file contains arrays.
 
     Args:
         path: path of the file. Its name decides about CIFAR's binary files, which have no signature.
@@ -74,7 +74,7 @@ class ImageArrays(ClassifiedSource):
     Attributes:
         options: options with the splits and the seed of the order.
         sets: the sets of images, which are the units; an archive may have several.
-        classes: mapping from labels, which are whole numbers, to class names.
+        classes: mapping from labels, which are integers, to class names.
         features: extra features.
         has_classes: False if records are unlabelled.
         several_labels: whether an image may have any number of classes.

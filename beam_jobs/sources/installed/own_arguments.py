@@ -111,8 +111,8 @@ def _read_type_hints(source_class: type[Source]) -> dict[str, Any]:
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         class_name = f"{source_class.__module__}.{source_class.__qualname__}"
         raise UsageError(
-            f"{class_name}: its type annotations cannot be evaluated: {error}. Import what they name at run time, too, not under"
-            " TYPE_CHECKING alone."
+            f"{class_name}: its type annotations cannot be evaluated: {error}. Import what they name at run time, too, not only"
+            " under TYPE_CHECKING."
         ) from error
 
 

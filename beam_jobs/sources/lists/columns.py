@@ -1,6 +1,6 @@
 """The extra columns of a list, which become features.
 
-The kind of an extra column is the narrowest that fits all its values in the whole list: `int` (whole numbers that fit int64,
+The kind of an extra column is the narrowest that fits all its values in the whole list: `int` (integers that fit int64,
 without leading zeros), `float`, otherwise `str`. A value is missing if a CSV cell is empty, or a JSON value null or absent: it is
 stored as NaN in a `float` column and as an empty string in a `str` column. In an `int` column it is an error, unless a substitute
 is declared: as a `float` column, it might change large numbers.

@@ -62,13 +62,13 @@ class ListFacts:
                 )
 
     def has_integer_labels(self, label_type: str | None) -> bool:
-        """Return whether the labels are whole numbers that stand for themselves.
+        """Return whether the labels are integers that stand for themselves.
 
         Args:
             label_type: `"int"` or `"str"` if it is declared, else None.
 
         Raises:
-            SourceError: some labels are numbers, and not all are whole numbers from 0; the message names the
+            SourceError: some labels are numbers, and not all are integers from 0; the message names the
                 first row of each kind.
         """
         if label_type is not None:
@@ -94,15 +94,15 @@ class ListFacts:
         )
 
     def make_labels(self, *, has_integers: bool, checks_classes: bool) -> Labels:
-        """Return the classes: names in sorted order, or whole numbers up to the largest.
+        """Return the classes: names in sorted order, or integers up to the largest.
 
         Args:
-            has_integers: whether the labels are whole numbers that stand for themselves.
-            checks_classes: whether to check whole numbers with `check_classes`; False if the lists may lack labels of the dataset,
+            has_integers: whether the labels are integers that stand for themselves.
+            checks_classes: whether to check integers with `check_classes`; False if the lists may lack labels of the dataset,
                 or a file names them.
 
         Raises:
-            SourceError: `check_classes` rejects the whole numbers; the message names the row of the largest label.
+            SourceError: `check_classes` rejects the integers; the message names the row of the largest label.
         """
         if not has_integers:
             return Labels(tuple(sorted(self.class_places)))

@@ -172,7 +172,7 @@ def detect_list(path: str, options: SourceOptions) -> ListFile:
         return options.raw_tsv and delimiter == "\t"
 
     def read_header(delimiter: str) -> tuple[str, ...]:
-        """Return the columns that the first row of the list has with a delimiter."""
+        """Return the columns of the first row of the list, divided by a delimiter."""
         with storage.open(path) as lines:
             columns, _ = read_csv_header(lines, CsvForm(path, delimiter, is_raw(delimiter)))
             return columns

@@ -49,7 +49,7 @@ class ListSchema(NamedTuple):
     Attributes:
         kinds: name and kind of each extra column.
         labels: the classes; None before the scan, and without a column of labels.
-        has_integer_labels: whether labels are whole numbers: labels themselves or, with a file of names, indices of its lines.
+        has_integer_labels: whether labels are integers: labels themselves or, with a file of names, indices of its lines.
         has_several_labels: whether a row may have any number of labels.
     """
 
@@ -149,7 +149,7 @@ class Lists(ScannedSource):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether class names are whole numbers that are the labels themselves."""
+        """Whether class names are integers that are the labels themselves."""
         return self.classes.collects_integers
 
     @property
@@ -205,10 +205,10 @@ class Lists(ScannedSource):
         source_options = self.source_options
         if source_options.labels_file is None:
             has_integers = facts.has_integer_labels(source_options.label_type)
-            # The dataset to append to may have other labels.
+            # The dataset to append to may have different labels.
             checks_classes = not self.options.append
         else:
-            # If all labels are whole numbers, they are indices of the file's lines. They are not checked here: the listing rejects
+            # If all labels are integers, they are indices of the file's lines. They are not checked here: the listing rejects
             # labels that the file does not have.
             has_integers = all(map(is_integer_label, facts.class_places))
             checks_classes = False

@@ -43,7 +43,7 @@ class ParquetColumns(NamedTuple):
         image: name of the column of images.
         label: name of the column of labels; None if there is none.
         class_names: class names in the schema's metadata; None if it has none.
-        has_integer_labels: whether labels are whole numbers.
+        has_integer_labels: whether labels are integers.
         extra: name and kind of each extra column, sorted by name.
         objects: the column of objects; None if there is none.
     """
@@ -83,10 +83,12 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
 
     image = options.path_column or find_column("Image")
     image = image or next((name for name in _IMAGES if name in types and _holds_bytes(types[name])), None)
-    listing = f"it has {', '.join(f'{name} ({column_type})' for name, column_type in types.items())}"
+    columns_text = f"it has {', '.join(f'{name} ({column_type})' for name, column_type in types.items())}"
     if image is None or image not in types or not _holds_bytes(types[image]):
         problem = f"{image!r} is not a column of bytes" if image is not None else "no column of images"
-        raise SourceError(f"{path}: {problem}; {listing}. Name the column of the images' bytes with --path-column.")
+        raise SourceError(
+            f"{path}: {problem}; {columns_text}. Name the column of the images' bytes with --path-column."
+        )
     _reject_repeated(image, repeated_names, path)
     objects = _find_objects(schema)
     extra = tuple(sorted(options.column_kinds.items()))
@@ -99,11 +101,13 @@ def find_columns(schema: Any, options: SourceOptions, path: str) -> ParquetColum
         return columns_without_labels
     label = options.label_column or find_column("ClassLabel")
     label = label or next((name for name in _LABELS if name in types), None)
-    # A file with objects needs no labels of pictures.
+    # A file with objects needs no image labels.
     if label is None and objects is not None:
         return columns_without_labels
     if label is None or label not in types:
-        raise SourceError(f"{path}: no column of labels; {listing}. Name it with --label-column, or pass --unlabelled.")
+        raise SourceError(
+            f"{path}: no column of labels; {columns_text}. Name it with --label-column, or pass --unlabelled."
+        )
     _reject_repeated(label, repeated_names, path)
     if not is_supported_type(types[label]):
         raise SourceError(
@@ -164,14 +168,14 @@ def _check_extra(
 
 
 def _fits(column_type: Any, kind: str) -> bool:
-    """Return whether values of a type of Arrow can be read as a kind."""
+    """Return whether values of an Arrow type can be read as this kind (of `--column-types`)."""
     if kind in LIST_KINDS:
         return is_supported_list(column_type) and _fits(column_type.value_type, LIST_KINDS[kind])
     if kind == STR:
         return is_supported_type(column_type)
     types = pyarrow.types
     if kind == INT:
-        # Booleans are read as 0 and 1, dates and times as whole numbers of their unit.
+        # Booleans are read as 0 and 1, dates and times as integers of their unit.
         return bool(types.is_integer(column_type) or types.is_boolean(column_type) or types.is_temporal(column_type))
     return bool(types.is_integer(column_type) or types.is_floating(column_type) or types.is_decimal(column_type))
 

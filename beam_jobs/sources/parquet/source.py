@@ -1,7 +1,7 @@
 """Parquet files with the bytes of images, as Hugging Face's datasets are stored.
 
 The column of images holds bytes, or structs of `bytes` and `path`. The schema's metadata may have names of classes under
-`huggingface` (a feature of the type ClassLabel); without them, whole numbers are labels themselves and strings are names. A column
+`huggingface` (a feature of the type ClassLabel); without them, integers are labels themselves and strings are names. A column
 `objects` with boxes is an annotation, whose classes need names there or in `--labels`. A key is FILE:ROW.
 """
 
@@ -135,7 +135,7 @@ class ParquetImages(Source):
             find_split_in_file_name,
             may_be_accidental=False,
         )
-        # With class names in the metadata, whole numbers are indices of the names, not labels themselves.
+        # With class names in the metadata, integers are indices of the names, not labels themselves.
         classes = Classes.open(source_options, has_integers=columns.has_integer_labels and columns.class_names is None)
         _check_objects(columns, classes, first_path)
         return cls(options, source_options, files, splits, columns, classes)
@@ -195,7 +195,7 @@ class ParquetImages(Source):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether class names are whole numbers that are the labels themselves."""
+        """Whether class names are integers that are the labels themselves."""
         return self.classes.collects_integers
 
     def parts(self) -> Iterator[ParquetFile]:
@@ -351,7 +351,7 @@ class ParquetImages(Source):
         """Return the class name for a row's label; BadRecordError if it is invalid."""
         if isinstance(value, UnreadableValue):
             raise BadRecordError(origin, f"its label cannot be read: {value.problem}, {value.detail}")
-        # Names in the metadata are for whole numbers: a string is a class name even if the metadata has names.
+        # Names in the metadata are for integers: a string is a class name even if the metadata has names.
         if self.columns.class_names is None or isinstance(value, str):
             if not isinstance(value, str | int) or isinstance(value, bool):
                 raise BadRecordError(origin, f"its label is neither text nor a whole number: {value!r}")
@@ -370,7 +370,7 @@ def _check_objects(columns: ParquetColumns, classes: Classes, path: str) -> None
     if columns.label is not None and columns.class_names is None:
         raise SourceError(
             f"{path}: it has objects, and the column {columns.label!r} of labels without names in the file's metadata. Pass"
-            " --unlabelled to store the objects alone."
+            " --unlabelled to store only the objects."
         )
     # If pictures have labels, the names in --labels FILE are for the pictures.
     if (

@@ -74,7 +74,7 @@ class JsonColumns(NamedTuple):
         """Return the value of each column in a sample; converters check that values are of the columns' kinds.
 
         Raises:
-            BadRecordError: a whole number is missing.
+            BadRecordError: an integer is missing.
         """
         return {name: _convert_value(name, column_kind, values.get(name), origin) for name, column_kind in self.kinds}
 
@@ -101,7 +101,7 @@ def _is_scalar_or_null(value: Any) -> bool:
 
 
 def _convert_value(name: str, column_kind: ColumnKind, value: Any, origin: str) -> Any:
-    """Return what a column stores for a value of a sample's JSON; BadRecordError if a whole number is missing.
+    """Return what a column stores for a value of a sample's JSON; BadRecordError if an integer is missing.
 
     Args:
         name: name of the column, for the message.

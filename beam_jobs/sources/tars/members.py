@@ -145,7 +145,7 @@ def list_tar_members(file: BinaryIO, path: str, start: int = 0, end: int | None 
             # `safe_path` is None if the name leads out of the archive.
             safe_path = resolve_member_path(name)
             if any(key.startswith(_SPARSE_KEYS) for key in pax):
-                # Its header has the type of an ordinary file; S is the type of GNU's sparse files, which are rejected.
+                # Its header gives the type of an ordinary file; S is the type of GNU's sparse files, which are rejected.
                 kind = b"S"
             if kind in _REJECTED_TYPES:
                 raise SourceError(f"{path} at byte {offset}: {safe_path or name} is {_REJECTED_TYPES[kind]}.")

@@ -186,7 +186,7 @@ class Tars(ClassifiedSource):
             ignored: nothing is ignored here.
 
         Raises:
-            SourceError: a tar of tars has other files in it.
+            SourceError: a tar of tars contains other files.
         """
         del ignored
         return list_inner_tars(part) if self.form == TARS else (part,)

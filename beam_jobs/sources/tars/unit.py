@@ -35,7 +35,7 @@ class TarUnit(NamedTuple):
         return f"{self.name}/{member}"
 
     def find_end(self, file_size: int | None) -> int | None:
-        """Return the byte of the file at which the tar ends; None if the whole file is the tar, and `file_size` is None."""
+        """Return the offset in the file at which the tar ends; None if the whole file is the tar, and `file_size` is None."""
         return file_size if self.end < 0 else self.end
 
 

@@ -66,7 +66,7 @@ class DocumentColumns:
         class_names = None if first_file is None else _read_class_names(first_file, text)
         first_label = None if first_file is None else _read_first_label(first_file, text)
         has_several_labels = options.label_separator is not None or isinstance(first_label, list)
-        # Labels are indices of names in the metadata, unless --labels FILE has other names.
+        # Labels are indices of names in the metadata, unless --labels FILE gives different names.
         if first_file is not None and class_names is not None and options.labels_file is None:
             classes = Classes(Labels(class_names), first_file.path, has_integers=True, comes_from_metadata=True)
             return cls(text, splits, classes, has_several_labels, class_names)
@@ -222,7 +222,7 @@ def _parse_labels(value: Any, text: TextOptions, origin: str) -> tuple[tuple[str
 
 
 def _parse_row_key(value: Any, name: str, origin: str) -> str:
-    """Return the key in a row's field; BadRecordError if it is empty, not Unicode, or neither a string nor a whole number."""
+    """Return the key in a row's field; BadRecordError if it is empty, not Unicode, or neither a string nor an integer."""
     is_key = isinstance(value, (str, int)) and not isinstance(value, bool) and value != ""
     if not is_key or (isinstance(value, str) and not is_utf8(value)):
         raise BadRecordError(

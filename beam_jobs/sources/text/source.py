@@ -122,7 +122,7 @@ class TextSource(PackSource):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether class names are whole numbers that are the labels themselves."""
+        """Whether class names are integers that are the labels themselves."""
         return self.columns.classes.collects_integers
 
     @property
@@ -232,6 +232,6 @@ class TextSource(PackSource):
 
 
 def _measure_block(split_block: _SplitBlock) -> tuple[int, int]:
-    """Return the bytes that a block holds, and its number of documents."""
+    """Return the numbers of bytes and of documents in a block."""
     _, block = split_block
     return len(block.spans.data), len(block.spans.sizes)

@@ -125,7 +125,7 @@ class SourceDocuments(PackSource):
 
     @property
     def integer_labels(self) -> bool:
-        """Whether class names are whole numbers that are the labels themselves."""
+        """Whether class names are integers that are the labels themselves."""
         return self.has_classes and self.classes.collects_integers
 
     @property

@@ -28,7 +28,7 @@ class CheckDuplicates(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, packs: beam.PCollection[bytes]) -> beam.PCollection[InputCounts]:
         """Group references by a hash of their keys, and compare the keys of each group."""
-        return packs | "ByKey" >> beam.ParDo(_ByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
+        return packs | "ByKey" >> beam.ParDo(_SplitByKey()) | "Group" >> beam.GroupByKey() | beam.FlatMap(_check)
 
 
 def make_duplicate_keys_error(first: Reference, other: Reference) -> SourceError:
@@ -36,7 +36,7 @@ def make_duplicate_keys_error(first: Reference, other: Reference) -> SourceError
     return SourceError(f"{first.origin} and {other.origin} have the same key {first.key!r}. Every input needs its own.")
 
 
-class _ByKey(beam.DoFn):  # type: ignore[misc]
+class _SplitByKey(beam.DoFn):  # type: ignore[misc]
     """DoFn that yields (group, pack) of references grouped by key, and holds them back until the packs are large enough."""
 
     def start_bundle(self) -> None:

@@ -59,7 +59,7 @@ class OmitDuplicates(beam.PTransform):  # type: ignore[misc]
         named_packs = packs | "Name" >> beam.Map(_name_pack)
         duplicate_rows = (
             named_packs
-            | "Digests" >> beam.ParDo(_Digests(self._options, self._limits, self._max_held_documents))
+            | "Digests" >> beam.ParDo(_DigestTexts(self._options, self._limits, self._max_held_documents))
             | "ByDigest" >> beam.GroupByKey()
             | "Compare" >> beam.FlatMap(_find_duplicates)
         )
@@ -99,8 +99,8 @@ def _name_pack(data: bytes) -> tuple[bytes, bytes]:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), data
 
 
-class _Digests(LimitedStep):
-    """DoFn that yields (group, entries of documents), grouped by digest, and holds documents back until there are enough."""
+class _DigestTexts(LimitedStep):
+    """DoFn that yields (group of digests, entries of its documents), in batches of about `max_held_documents` documents."""
 
     def __init__(self, options: TextOptions, limits: RequestLimits, max_held_documents: int) -> None:
         super().__init__(limits)

@@ -63,7 +63,7 @@ class ScanSource(beam.PTransform):  # type: ignore[misc]
             | "Begin" >> beam.Impulse()
             | "Number" >> beam.FlatMap(_number_parts, self._source, self._options)
             | "SpreadParts" >> Spread()
-            | "Scan" >> beam.ParDo(_Scan(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
+            | "Scan" >> beam.ParDo(_ScanParts(self._source, self._options)).with_outputs(_FACTS, _KEYS, main="parts")
         )
         facts = outputs[_FACTS] | "Facts" >> beam.CombineGlobally(_SumFacts(self._source))
         repeats = outputs[_KEYS] | "ByKey" >> beam.GroupByKey() | "Repeats" >> beam.FlatMap(_find_repeats)
@@ -107,7 +107,7 @@ def _number_parts(
         yield from batch_growing(enumerate(list_parts(source)), first_size=1)
 
 
-class _Scan(LimitedStep):
+class _ScanParts(LimitedStep):
     """DoFn that yields the ScannedParts of some parts of the input, and as side outputs their facts, and keys of rows by group."""
 
     def __init__(self, source: ScannedSource, options: ConvertOptions) -> None:

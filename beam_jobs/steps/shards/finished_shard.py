@@ -97,7 +97,7 @@ def write_or_remove_dali_index(output: str, name: str, shard_index: ShardIndex |
 
 
 def remove_shard(output: str, name: str) -> None:
-    """Remove the files that a run with other inputs left under the name of a shard."""
+    """Remove the files that a run with different inputs left under the name of a shard."""
     storage = storage_for(output)
     for file_name in (name, index_name(name), keys_name(name), dali_index_name(name), rejects_name(name)):
         storage.delete(storage.join(output, file_name))

@@ -43,14 +43,14 @@ class GroupByShard(beam.PTransform):  # type: ignore[misc]
         """Group references by runs of shards, then divide each run into its shards, and spread these over all workers."""
         return (
             packs
-            | "ByRun" >> beam.ParDo(ByRun(), self._plan)
+            | "ByRun" >> beam.ParDo(SplitByRun(), self._plan)
             | "Group" >> beam.GroupByKey()
             | "ByShard" >> beam.FlatMap(split_by_shard, self._plan)
             | "Spread" >> Spread()
         )
 
 
-class ByRun(beam.DoFn):  # type: ignore[misc]
+class SplitByRun(beam.DoFn):  # type: ignore[misc]
     """DoFn that yields ((split, number of a run of shards), pack), and holds references back until they fill large packs."""
 
     def start_bundle(self) -> None:

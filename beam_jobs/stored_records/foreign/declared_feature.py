@@ -34,7 +34,7 @@ class DeclaredFeature:
     Attributes:
         name: name of the feature.
         text: its kind and shape as they were passed.
-        feature: the feature as the manifest has it.
+        feature: the feature as the manifest describes it.
     """
 
     name: str

@@ -41,7 +41,7 @@ class ValueStatistics:
         kind: IMAGE, LABEL_MAP, TEXT, BYTES, "int64", "float", or "" without a value.
         key: key of a record that has the feature, for messages.
         records: number of records that have the feature.
-        low: minimum number of values in a record that has it.
+        low: minimum number of values in a record that has the feature.
         high: maximum number of values in a record.
         heights: smallest and largest height of images in pixels.
         widths: smallest and largest width of images in pixels.
@@ -99,9 +99,9 @@ class ValueStatistics:
     def make_feature(self, name: str, record_count: int) -> Feature:
         """Return the feature called `name` of a dataset with `record_count` records."""
         # A record without the feature has no values.
-        low = self.low if self.records == record_count else 0
+        min_values = self.low if self.records == record_count else 0
         # A list, with a fixed size if all records have the same number of values; one value in every record makes a scalar.
-        shape: tuple[int | None, ...] = (low if low == self.high else None,)
+        shape: tuple[int | None, ...] = (min_values if min_values == self.high else None,)
         if shape == (1,):
             shape = ()
         if self.kind in (IMAGE, LABEL_MAP) and shape == ():
@@ -250,7 +250,7 @@ def _measure_label_map(name: str, values: Value, key: str) -> tuple[ValueStatist
 
 
 def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) -> tuple[ValueStatistics, int]:
-    """Return the statistics of values in one record that are no image or label map, and the bytes that they take as tensors.
+    """Return the statistics of values in one record that are no image or label map, and their number of bytes as tensors.
 
     Args:
         name: name of the feature, for messages.

@@ -46,7 +46,7 @@ def add_tfds_facts(options: ReshardOptions, inputs: Sequence[str]) -> ReshardOpt
         facts = read_tfds_facts(path)
         if facts is not None and common_facts is not None and facts != common_facts:
             raise SourceError(
-                f"{path} and an input before it have other classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
+                f"{path} and an earlier input differ in their classes, arrays or label maps in {FEATURES_NAME}. Reshard them one by"
                 " one."
             )
         common_facts = facts or common_facts
@@ -92,7 +92,7 @@ def read_tfds_facts(folder: str) -> TfdsFacts | None:
 
 
 def _read_object(folder: str, name: str) -> Mapping[str, Any] | None:
-    """Return the JSON object in a metadata file of a folder; None if the file is missing or has other JSON.
+    """Return the JSON object in a metadata file of a folder; None if the file is missing or holds no JSON object.
 
     Raises:
         SourceError: the file is not JSON.

@@ -118,7 +118,7 @@ def find_columns(
 
     Args:
         delimiters: delimiters to try, in order.
-        read_columns: returns the columns that a file's first row has with a delimiter.
+        read_columns: returns the columns of a file's first row, divided by a delimiter.
         accepts_columns: returns whether columns can be the columns of the file.
 
     Returns:

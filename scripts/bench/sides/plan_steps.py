@@ -32,7 +32,7 @@ from beam_jobs.sources import Reject, make_reference, raise_rejection
 from beam_jobs.sources import Source as RecordSource
 from beam_jobs.steps.listing.list_references import NAMES, SAMPLE, TALLY, ListReferences
 from beam_jobs.steps.listing.list_units import enumerate_units
-from beam_jobs.steps.shards.group_by_shard import ByRun, split_by_shard
+from beam_jobs.steps.shards.group_by_shard import SplitByRun, split_by_shard
 from tpudata.format import Manifest, Shard, Source, Split, shard_name
 
 OPTIONS = ConvertOptions("/data/imagenet/train", "/data/imagenet/shards")
@@ -160,7 +160,7 @@ def add_up(folder: Path, record_count: int) -> dict[str, Output]:
 
 def _make_combines() -> dict[str, beam.CombineFn]:
     """Return the combines of a listing, by the tags of their inputs."""
-    # False: the class names are not whole numbers.
+    # False: the class names are not integers.
     return {TALLY: SumTallies(), SAMPLE: MergeSamples(), NAMES: CollectLabels(False)}
 
 
@@ -178,7 +178,7 @@ def split_by_run(folder: Path, record_count: int) -> dict[str, Output]:
     """Split packs by runs of shards: neighbouring shards, whose references one worker sorts together."""
     del record_count
     plan = _read_plan(folder)
-    output, step = Output(), ByRun()
+    output, step = Output(), SplitByRun()
     shutil.rmtree(folder / "runs", ignore_errors=True)
     (folder / "runs").mkdir()
     with ExitStack() as stack:
@@ -254,7 +254,7 @@ def make_manifest(folder: Path, record_count: int) -> dict[str, Output]:
 
 
 def count_references(shard: tuple[tuple[str, int], list[bytes]]) -> tuple[int, int]:
-    """Return the number of a shard's references and the bytes of their files; SystemExit if they are out of order.
+    """Return the number of a shard's references and the number of bytes of their files; SystemExit if they are out of order.
 
     Args:
         shard: split and number of the shard, and its packs.

@@ -159,7 +159,7 @@ def make_batches(records: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _measure_record(batch: Any) -> int:
-    """Return the bytes of a batch's first record: as stored, or of its image. A batch is a list, a dict or (features, labels)."""
+    """Return the size in bytes of a batch's first record or its image. A batch is a list, a dict or (features, labels)."""
     if isinstance(batch, list):
         return len(batch[0])
     features = batch[0] if isinstance(batch, tuple) else batch

@@ -58,7 +58,7 @@ class _Clock(v1.train.SessionRunHook):  # type: ignore[misc, name-defined]  # Te
 
 
 def _measure(estimator: Any, steps: int, *, has_hooks: bool) -> float:
-    """Return the seconds of `steps` steps, after 100 others of the same call; the start and the end of the call do not count."""
+    """Return the time of `steps` steps in seconds, after 100 others of the same call, without the start and the end of the call."""
     hooks = [v1.train.LoggingTensorHook({"loss": "the_loss"}, 100), v1.train.StopAtStepHook(10**9)] if has_hooks else []
     clock = _Clock()
     estimator.train(_input_fn, hooks=[*hooks, clock], steps=100 + steps)

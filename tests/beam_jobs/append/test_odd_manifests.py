@@ -55,7 +55,7 @@ def test_adds_everything_to_a_dataset_without_shards(sample: Sample, splits: dic
         (("options", "split"), [1], r"options.split is \[1\]"),
         (("options", "split"), {"train": 1}, r"options.split\['train'\] is 1"),
         (("options", "split"), {"train": "x"}, "not a share"),
-        (("options", "split_order"), ["a"], "options.split_order has other names"),
+        (("options", "split_order"), ["a"], "options.split_order and options.split differ"),
         (("options", "column_types"), [1], "options.column_types"),
         (("options", "label_offset"), "1", "options.label_offset"),
         (("source", "fingerprint"), "xyz", "the fingerprint of the source is not as it was written"),

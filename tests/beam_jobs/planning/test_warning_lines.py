@@ -209,7 +209,7 @@ def test_warns_of_classes_that_look_alike(tmp_path: Path, capsys: Capture) -> No
     source = folders(tmp_path / "in", "cat", "Cat", "caf\u00e9", "cafe\u0301", "a b", "a  b")
     (line,) = warnings_of("images", source, capsys)
     assert line.startswith(
-        "classes that differ in case, blanks or the form of Unicode alone: 'Cat' and 'cat', 'a\\x20\\x20b' and 'a b',"
+        "classes that differ only in case, blanks or the form of Unicode: 'Cat' and 'cat', 'a\\x20\\x20b' and 'a b',"
     )
     assert r"'cafe\u0301' and 'caf\xe9'" in line
     (tmp_path / "labels.txt").write_text("\n".join(sorted(path.name for path in source.iterdir())))

@@ -138,7 +138,7 @@ def test_a_missing_runner_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_rejects_workers_for_other_runners() -> None:
-    with pytest.raises(UsageError, match="DirectRunner has other flags"):
+    with pytest.raises(UsageError, match="DirectRunner has different flags"):
         parse_beam_flags(["--runner=DirectRunner"], 2)
 
 
