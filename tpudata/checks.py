@@ -1,7 +1,8 @@
 """Checks of arguments. They raise an error of one line that names the argument, what was got, and what is expected.
 
 `check` and `check_...` raise UsageError by default; `require` and `require_...` raise what TensorFlow's TPUEstimator raises.
-Integers and numbers may be Python's or numpy's, except that `require_seconds` takes only Python's; a bool is neither.
+Integers and numbers may be Python's or numpy's, but of numpy's numbers `require_seconds` takes only float64;
+a bool is neither.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def is_integer(value: Any, least: int | None = None, most: int | None = None) ->
         return False
     try:
         number = operator.index(value)
-    # Arrays of NumPy and TensorFlow have __index__ whatever they hold: it raises TypeError, for TensorFlow's floats and strings
-    # AttributeError.
+    # Arrays of NumPy and TensorFlow have __index__ whatever they hold: it raises TypeError, or AttributeError for a TensorFlow
+    # scalar that is not an integer.
     except (TypeError, AttributeError):
         return False
     return (least is None or number >= least) and (most is None or number <= most)

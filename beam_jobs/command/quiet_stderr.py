@@ -40,7 +40,7 @@ class _WithoutTracebacks:
 
 @contextlib.contextmanager
 def hide_worker_tracebacks() -> Iterator[None]:
-    """Suppress tracebacks of Beam's workers and threads in this process; only for commands, since others may need its stderr.
+    """Suppress tracebacks of Beam's workers and threads in this process; only for commands, since other programs may need them.
 
     After an error, if the command owns its process, they stay suppressed to the end of the process: steps that still run fail when
     their engine and files disappear.

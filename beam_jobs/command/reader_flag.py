@@ -67,7 +67,10 @@ def apply_reader(flags: argparse.Namespace) -> None:
 
 
 def check_reader(reader: str | None, source: Source, input_path: str) -> None:
-    """Raise UsageError, which names `input_path`, if the reader of `--for`, None without it, cannot read a source's records."""
+    """Raise UsageError, which names `input_path`, if `reader`, the value of `--for`, cannot read a source's records.
+
+    None accepts all.
+    """
     if reader is not None and (source.several_labels or not source.has_classes):
         label_words = "any number of labels" if source.several_labels else "no labels"
         raise UsageError(f"{input_path}: --for={reader} reads one label of each image (got {label_words}). Omit --for.")

@@ -60,7 +60,7 @@ def format_result(manifest: Manifest, output: str, seconds: float, why_ignored: 
 
 
 def format_append(result: AppendResult, output: str, seconds: float) -> str:
-    """Return the result of an append as text: one line if nothing was added, otherwise the lines of `format_result`.
+    """Return the result of an append as text: one line if nothing was new, otherwise the lines of `format_result`.
 
     They count what was added, except for classes, which are those of the whole dataset, and ignored files. The first line also has
     the number of records before the append.

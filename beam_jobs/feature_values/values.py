@@ -222,7 +222,7 @@ def _make_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Featur
 def _find_common_type(types: set[type]) -> type:
     """Return int if all types are integers, float if all are floats, else bytes, also if there are none.
 
-    `encode_example` rejects every mixture of other types, except for one of str and bytes.
+    `encode_example` then rejects all values but str, bytes and mixtures of these two.
     """
     if types and all(issubclass(element_type, (int, np.integer, np.bool_)) for element_type in types):
         return int

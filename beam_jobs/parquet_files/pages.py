@@ -14,7 +14,7 @@ from beam_jobs.references.reading import MAX_INPUT_BYTES
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import is_remote, storage_for
 
-# Bytes to read for a header. From an object store they include some pages, since a request takes as long as some MB.
+# Bytes to read for a header. From an object store they include some pages, since a request takes as long as reading some MB.
 _HEADER_BYTES, _REMOTE_HEADER_BYTES = 1 << 13, 1 << 22
 # Headers may contain a smallest and a largest value. pyarrow has the same limit.
 _MAX_HEADER_BYTES = 1 << 24

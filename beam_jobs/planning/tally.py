@@ -28,7 +28,7 @@ _BUCKET_SHIFT = np.uint64(HASH_BITS - BUCKET_BITS)
 _INSIDE_BUCKET = (np.uint64(1) << _BUCKET_SHIFT) - np.uint64(1)
 # Without a shuffle, each record of a pack of fewer than 256 has a bucket; larger packs have up to 16 neighbours in a bucket.
 _FEW_RECORDS, _RUN_RECORDS = 256, 16
-# Shift that turns a number of bytes into a number of runs: a new bucket begins after each 2**20 bytes.
+# Shift that turns a number of bytes into a number of MiB: without a shuffle, a new bucket begins where this number changes.
 _RUN_BYTES_SHIFT = 20
 # Number of buckets that are collected before they are added up.
 _MAX_PENDING = 1 << 18

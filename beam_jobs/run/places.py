@@ -56,8 +56,8 @@ def find_worker_environment(options: PipelineOptions, runner: str | None = None)
     elif name == "SparkRunner":
         is_loopback = _LOCAL_SPARK.fullmatch(options.view_as(SparkRunnerOptions).spark_master_url) is not None
     else:
-        # LOOPBACK is Prism's default. Runners of other packages count as LOOPBACK, too: their workers may be anywhere, so local
-        # paths are allowed.
+        # LOOPBACK is Prism's default. Runners of other packages count as LOOPBACK, too: where their workers run is unknown, so
+        # local paths are not rejected.
         is_loopback = name != "PortableRunner"
     return LOOPBACK if is_loopback else _DOCKER
 

@@ -51,7 +51,7 @@ class Classes:
     """Mapping from labels as an input writes them to class names.
 
     Attributes:
-        labels: the names in `--labels FILE` or in the metadata of the input; None if neither has names.
+        labels: the names in `--labels FILE` or in the input itself, such as its metadata; None if neither has names.
         path: path of the file with the names, or words for where they come from, for messages; empty if there are no names.
         has_integers: whether the input writes integers, which are indices into `labels`, or labels themselves if that is None.
         rejects_numbers: whether numbers are rejected, because the first labels of the input are names.

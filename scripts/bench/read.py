@@ -182,7 +182,7 @@ def _list_order(order: TrainingOrder, steps: int) -> Any:
         ]
         read = tf.data.Dataset.choose_from_datasets(streams, tf.data.Dataset.range(len(slots)).repeat())
     else:
-        # Spans are ranges of records; item 1 of the result has the numbers of all their records.
+        # The items are (firsts, stops) of ranges of records; item 1 of the result has the numbers of all their records.
         read = order.list_block_ranges(slots, 0).map(lambda *spans: list_range_numbers(*spans)[1])
     # Elements are now blocks of records in the order of reading; rows of batches are picked from them.
     read = read.rebatch(len(slots) * order.turns_per_block)

@@ -67,6 +67,6 @@ def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
         return TpudataError(message)
     try:
         rebuilt_error = error_class(message)
-    except TypeError:  # The class has other arguments.
+    except Exception:  # The class has other arguments.
         return TpudataError(message)
     return rebuilt_error if str(rebuilt_error) == message else TpudataError(message)

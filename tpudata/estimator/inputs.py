@@ -30,7 +30,7 @@ def numpy_input_fn(
         batch_size: number of rows in a batch.
         num_epochs: number of times that each row is used; None for no end.
         shuffle: whether rows are in random order; required, as in TensorFlow 1.
-        queue_capacity: number of rows that a shuffle draws from; batch_size if it is smaller.
+        queue_capacity: number of rows that a shuffle draws from; at least batch_size are used.
         num_threads: a positive int, as in TensorFlow 1; it has no effect.
 
     Returns:

@@ -28,7 +28,7 @@ _HEVC_STEPS = {1: (2, 2), 2: (2, 1), 3: (1, 1)}
 
 
 def open_modern(data: bytes, image_format: str) -> Image.Image | None:
-    """Open a HEIC; return None for other formats, which Pillow opens itself, once it is known to have AVIF or JPEG 2000.
+    """Open a HEIC; for other formats, which Pillow opens itself, return None after a check that it has AVIF or JPEG 2000.
 
     HEIC is opened without registering it with Pillow, which would change Pillow for the whole process.
 

@@ -28,9 +28,9 @@ def as_keras(
     """Return the dataset of an input_fn in the form that Keras' fit, evaluate and predict take.
 
     Elements are (x, y), or x if there are no labels. With next tokens as targets they are (x, y, sample_weight), with
-    sample_weight float32 [B, L]; with only `weight=` of make_input_fn, it is float32 [B]. x is `features` without its weights.
-    Evaluation and prediction see every record once and nothing else: the last batch may have fewer rows. Several hosts have equally
-    many batches; the last one may be smaller.
+    sample_weight float32 [B, L]; with `weight=` of make_input_fn and other labels, it is float32 [B]. x is `features` without its
+    weights. Evaluation and prediction see every record once and nothing else: the last batch may have fewer rows. Several hosts
+    have equally many batches; the last one may be smaller.
 
     With one label a record, Keras' `loss`, `metrics` and `weighted_metrics` are exact. With next tokens, only `weighted_metrics`
     are: they divide by the tokens. `loss` divides by all positions [B, L], and `metrics` count them all. In Keras 3 a loss with

@@ -63,7 +63,7 @@ class Rewriter(abc.ABC):
         """Rewrite or note a call whose arguments change with its name; leave other calls."""
 
     def find_path(self, node: ast.AST) -> ApiPath | None:
-        """Return the path below TensorFlow that an expression means; None if it means no part."""
+        """Return the path below TensorFlow that an expression means; None if it means no part of it."""
         return find_tensorflow_path(node, self.plan.bindings)
 
     def rewrite(self, node: ast.AST) -> None:

@@ -156,6 +156,7 @@ def _advance(name: str, parts: tuple[str, ...], positions: set[int], *, is_folde
 
 def _find_start_positions(parts: tuple[str, ...]) -> set[int]:
     """Return the indices of the parts of a pattern that the first name of a path may match."""
+    # A name always matches a part, so nothing can begin at the end of the pattern.
     return _add_skippable(parts, {0}) - {len(parts)}
 
 

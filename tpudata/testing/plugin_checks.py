@@ -281,7 +281,7 @@ class _SourceCheck:
         return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
     def _count_records(self, output: str, *splits: str) -> collections.Counter[str]:
-        """Return the number of records by their values, without labels, which depend on the dataset; in `splits`, or in all."""
+        """Count the records of `splits`, or of all, by their values; labels are omitted, since they depend on the dataset."""
         dataset = open_dataset(str(self.folder / output))
         return collections.Counter(
             repr(sorted((name, list(values)) for name, values in example.items() if name not in _LABEL_FEATURES))

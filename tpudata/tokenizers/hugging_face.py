@@ -89,7 +89,7 @@ class HuggingFaceTokenizer:
         Raises:
             FeatureError: the tokenizer cannot decode the ids.
         """
-        content = content_ids(ids, self.identity, has_pad_id=self._has_pad_id).tolist()
+        content = content_ids(ids, self.identity, has_pad=self._has_pad_id).tolist()
         try:
             text: str = self._tokenizer.decode(content, skip_special_tokens=False)
         except _PYTHON_ERRORS:

@@ -91,7 +91,7 @@ class SentencePieceTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, joined by the model; what its normalizer changed is not restored."""
-        text: str = self._processor.decode(content_ids(ids, self.identity, has_pad_id=self._has_pad_id).tolist())
+        text: str = self._processor.decode(content_ids(ids, self.identity, has_pad=self._has_pad_id).tolist())
         return text
 
 

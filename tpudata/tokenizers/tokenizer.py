@@ -123,13 +123,13 @@ def check_ids(ids: npt.NDArray[np.integer], identity: TokenizerIdentity) -> None
         )
 
 
-def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad_id: bool = True) -> Ids:
+def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad: bool = True) -> Ids:
     """Return ids as an array, int32 [tokens], without ends of documents and padding.
 
     Args:
         ids: ids of the tokenizer.
         identity: identity of the tokenizer.
-        has_pad_id: whether the padding id stands only for padding; otherwise it also stands for text, and is kept.
+        has_pad: whether the padding id stands only for padding; otherwise it also stands for text, and is kept.
 
     Raises:
         FeatureError: an id is not in the vocabulary.
@@ -137,7 +137,7 @@ def content_ids(ids: Iterable[int], identity: TokenizerIdentity, *, has_pad_id: 
     array = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
     check_ids(array, identity)
     removed_ids = [] if identity.eos_id is None else [identity.eos_id]
-    if has_pad_id:
+    if has_pad:
         removed_ids.append(identity.pad_id)
     content: Ids = array[~np.isin(array, removed_ids)].astype(np.int32)
     return content

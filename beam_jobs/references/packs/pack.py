@@ -59,8 +59,9 @@ def repack(parts: Iterable[tuple[Pack, Digests]]) -> Iterator[tuple[Pack, Digest
         pending_count += len(digests)
         if pending_count >= PACK_REFERENCES:
             *full_packs, (last_pack, last_digests) = _split_packs(pending)
-            yield from full_packs
+            # Before the packs are yielded, so that the joined ones are freed.
             pending, pending_count = [(last_pack, last_digests)], len(last_digests)
+            yield from full_packs
             if pending_count == PACK_REFERENCES:
                 yield last_pack, last_digests
                 pending, pending_count = [], 0

@@ -252,7 +252,7 @@ def _plan_pieces(packs: Sequence[Pack], piece_sizes: PieceSizes) -> tuple[list[_
     # Each run also begins a piece, so the same array is extended in place.
     begins_piece = begins_run
     begins_piece[1:] |= multiples[1:] != multiples[:-1]
-    del multiples, begins_run
+    del multiples, begins_run, run_indices
     # Until here, pieces are in the order of files and offsets; `use_order` sorts them by their first use.
     first_indices = np.flatnonzero(begins_piece)
     reference_counts = np.diff(first_indices, append=len(order))

@@ -39,7 +39,7 @@ _MATRIX, _COMPRESSED, _UINT8 = 14, 15, 2
 _UINT8_CLASS = 9
 # Format of `struct`, by type of the numbers.
 _STRUCT_FORMATS = {1: "b", 2: "B", 3: "h", 4: "H", 5: "i", 6: "I", 7: "f", 9: "d", 12: "q", 13: "Q"}
-# Maximum number of bytes of the flags, of the sizes and of the name of a variable.
+# Maximum number of bytes of each of the flags, the sizes and the name of a variable; of an uncompressed one, also of all of them.
 _MAX_HEADER_BYTES = 1 << 12
 _EXTRA = "extra"
 _LABEL_OF_ZERO = 10

@@ -122,7 +122,7 @@ class Pairs:
             except BadRecordError as error:
                 reject(add_key(error, unit.make_key(key)))
                 continue
-            # None is in the set if there is no label field or no label map; no field has this name.
+            # None is in the set if there is no label field; no field has this name.
             used_fields: set[str | None] = {image_field, label_field}
             if self.has_captions:
                 used_fields.add(TEXT)

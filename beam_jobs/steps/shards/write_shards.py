@@ -153,7 +153,7 @@ class WriteShards(LimitedStep):
         if finished is not None and finished.rejected and not self._skips_bad_inputs:
             finished = None
         index = None if finished is None else finished.index
-        # Even if the shard is written again, a killed run may have left an index for DALI that this run does not write.
+        # Needed even if the shard is written again: a killed run may have left an index for DALI that this run does not write.
         write_or_remove_dali_index(self._output, name, index, has_dali_index=spec.has_dali_index)
         if finished is None:
             return None

@@ -27,7 +27,7 @@ def test_the_first_worker_acts_as_a_missing_chief() -> None:
     assert (group.coordinator, group.names, group.index) == ("a:1", ("worker 0 (a:1)", "worker 1 (b:2)"), 1)
 
 
-def test_from_numbers_makes_a_group_without_addresses() -> None:
+def test_from_arguments_makes_a_group_without_addresses() -> None:
     found = ClusterTask.from_arguments("RunConfig", "a:1", 3, 2)
     assert (found.is_chief, found.task_type, found.task_id) == (False, "worker", 1)
     assert (found.num_workers, found.global_id, found.num_parameter_servers) == (3, 2, 0)

@@ -77,7 +77,7 @@ def is_effect(operation: tf.Operation) -> bool:
     # TensorFlow also calls reads of variables stateful.
     if operation.type in _READS or not _is_stateful(operation.type):
         return False
-    # TensorFlow also calls random operations stateful. Of the others, operations on a resource count.
+    # Other stateful operations, such as random ones, count only if they take a resource.
     return operation.type in _EFFECTS_WITHOUT_RESOURCE or any(
         tensor.dtype == tf.resource for tensor in operation.inputs
     )

@@ -68,9 +68,8 @@ class DeviceCallBuilder:
             traced, compute, argument_specs, state.variables, state.per_replica_names, replay.writes
         )
         compiled = compile_call(program, layout, state.mesh)
-        call_indices = (
-            itertools.count()
-        )  # They take the place of the step, so that each call draws different random numbers.
+        # They take the place of the step, so that each call draws different random numbers.
+        call_indices = itertools.count()
 
         def run(*batch: Tensors) -> list[list[Array]]:
             """Run the compiled program on the stacks of a batch, and finish its results on the host."""

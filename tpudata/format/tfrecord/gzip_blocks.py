@@ -97,18 +97,18 @@ def check_compression(compression: str | None) -> None:
         raise UsageError(f"compression: unknown value (got {compression!r}, expected None or {GZIP!r}).")
 
 
-def unpack_blocks(data: bytes, unpacked_bytes: int) -> bytes:
+def unpack_blocks(data: bytes, size: int) -> bytes:
     """Unpack one block, or several consecutive ones.
 
     Args:
         data: bytes of the blocks in the file.
-        unpacked_bytes: number of bytes that they unpack to.
+        size: number of bytes that they unpack to.
 
     Raises:
         ValueError: the number of unpacked bytes or a checksum is wrong.
     """
     blocks = []
-    missing_bytes = unpacked_bytes
+    missing_bytes = size
     while data:
         decompressor = zlib.decompressobj(zlib.MAX_WBITS | _GZIP_MEMBER)
         try:
@@ -117,12 +117,12 @@ def unpack_blocks(data: bytes, unpacked_bytes: int) -> bytes:
         except zlib.error as error:
             raise ValueError(str(error)) from None
         if len(block) > missing_bytes:
-            raise ValueError(f"more than {unpacked_bytes} bytes")
+            raise ValueError(f"more than {size} bytes")
         if not decompressor.eof:
-            raise ValueError(f"{unpacked_bytes - missing_bytes + len(block)} of {unpacked_bytes} bytes")
+            raise ValueError(f"{size - missing_bytes + len(block)} of {size} bytes")
         blocks.append(block)
         missing_bytes -= len(block)
         data = decompressor.unused_data
     if missing_bytes:
-        raise ValueError(f"{unpacked_bytes - missing_bytes} of {unpacked_bytes} bytes")
+        raise ValueError(f"{size - missing_bytes} of {size} bytes")
     return b"".join(blocks)

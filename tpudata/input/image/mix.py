@@ -167,7 +167,7 @@ def _roll_to_partner(batch: tf.Tensor) -> tf.Tensor:
 
 
 def _encode_soft_labels(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """Return classes, or soft labels, as soft labels, float32 [B, classes]."""
+    """Return labels, which are class indices or already soft labels, as soft labels, float32 [B, classes]."""
     if labels.shape.rank == 2:
         return tf.cast(tf.ensure_shape(labels, (None, num_classes)), tf.float32)
     # one_hot gives zeros for a label out of range, which training would not notice.

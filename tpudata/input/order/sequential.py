@@ -49,7 +49,8 @@ class SequentialOrder:
 
         def cut_into_ranges(first_position: tf.Tensor, stop_position: tf.Tensor) -> tf.data.Dataset:
             """Return the ranges of the positions [first_position, stop_position)."""
-            # Chunk indices counted through all epochs; then the position at which each one's epoch begins, and its index in it.
+            # For each chunk, its index counted through all epochs; then the position at which its epoch begins, and its index in
+            # the epoch.
             total_indices = tf.range(find_chunk_index(first_position), find_chunk_index(stop_position - 1) + 1)
             epoch_begins = total_indices // num_chunks * self.num_records
             chunk_indices = total_indices % num_chunks

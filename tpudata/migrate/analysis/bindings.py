@@ -124,7 +124,7 @@ def _find_aliases(tree: ast.AST, bindings: Mapping[str, Binding]) -> dict[str, B
 
 
 def find_tensorflow_path(node: ast.AST, bindings: Mapping[str, Binding]) -> ApiPath | None:
-    """Return the path below TensorFlow that an expression means, without `compat.v1`; None if it means no part."""
+    """Return the path below TensorFlow that an expression means, without `compat.v1`; None if it means no part of it."""
     raw_path = find_raw_path(node, bindings)
     return raw_path[2:] if raw_path is not None and raw_path[:2] == ("compat", "v1") else raw_path
 

@@ -86,7 +86,7 @@ class Claim:
         try:
             value = parse_json(data)
             _SCHEMA.check("", value)
-            # The schema cannot check the keys of `job`, since it may also be null.
+            # Not in the schema: `job` must match two schemas, and may be null.
             if value.get("job") is not None:
                 Entries(Plain((str, NULL))).check("job", value["job"])
                 _JOB_SCHEMA.check("job", value["job"])

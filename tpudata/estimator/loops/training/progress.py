@@ -58,8 +58,8 @@ class Progress:
         self._reports_every_step = reports_every_step
         self._log_cadence = Cadence(start_step, config.log_step_count_steps, runs_at_first_step=True)
         self._summary_cadence = Cadence(start_step, config.save_summary_steps, runs_at_first_step=True)
-        # Global step expected after the next step. Without a TPU, whether summaries are due depends on this number, not on the step
-        # that is reached: so does TensorFlow's SummarySaverHook, which decides before the step runs.
+        # Global step expected after the next step. Loops end by it. Without a TPU, `report` also decides by it whether to write, as
+        # TensorFlow's SummarySaverHook does, which decides before the step runs.
         self._expected_step = start_step + 1
         self._logged_step: int | None = None
         self._num_remaining_warnings = _MAX_STALL_WARNINGS
