@@ -26,7 +26,8 @@ _LAST_BYTE = 0xFF
 class Standing(enum.IntEnum):
     """Whether a dataset has an input.
 
-    NEW: the dataset has no record of it, and does not list it in its present state as rejected.
+    NEW: the dataset has no record of the reference, and does not list it in its present state as rejected. An error is new if the
+        dataset does not list this rejection, even if it has a record of the input.
     RECORD: the dataset has a record of it, and its size, class, split and features are the same.
     REJECTED: it was rejected in the same state, so it is not tried again.
     CHANGED: the dataset has a record of it, and its size, class, split or features have changed.
@@ -129,6 +130,7 @@ def find_standing(sought: int, stored: Sequence[int], *, is_error: bool) -> Stan
         stored: second words of the dataset's entries with the same first word, ascending.
         is_error: whether the input was rejected before there was a reference to it.
     """
+    # The entry of an error is a hash of its key and reason, see `make_line_entry`: no record has it, only the same rejection.
     if is_error:
         return Standing.REJECTED if sought in stored else Standing.NEW
     for word in stored:

@@ -69,7 +69,7 @@ def apply_reader(flags: argparse.Namespace) -> None:
 def check_reader(reader: str | None, source: Source, input_path: str) -> None:
     """Raise UsageError, which names `input_path`, if `reader`, the value of `--for`, cannot read a source's records.
 
-    None accepts all.
+    Without a reader, None, all sources are accepted.
     """
     if reader is not None and (source.several_labels or not source.has_classes):
         label_words = "any number of labels" if source.several_labels else "no labels"

@@ -195,10 +195,11 @@ def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.I
         ValueError: the shape is not that of an image, or there are more or fewer bytes than it has values.
     """
     shape = payload.find_image_shape()
-    if len(data) != math.prod(shape):
-        raise ValueError(
-            f"pixels truncated (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is truncated"
-        )
+    sizes = f"got {len(data)} bytes, expected {' x '.join(map(str, shape))}"
+    if len(data) < math.prod(shape):
+        raise ValueError(f"pixels truncated ({sizes}); the file is truncated")
+    if len(data) > math.prod(shape):
+        raise ValueError(f"more pixels than its shape has ({sizes}); fix the shape")
     height, width, channels = shape
     image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.arrange_in_rows(data))
     return shrink(image, options.resize_shorter)

@@ -69,7 +69,7 @@ class Rejects:
             return ()
         return (_write_lines(output, rejects_name(self.name), self._lines),)
 
-    def write_without_shard(self, output: str, entries: Entries) -> tuple[WrittenFile, ...]:
+    def write_list_of_missing_shard(self, output: str, entries: Entries) -> tuple[WrittenFile, ...]:
         """Write the inputs of a shard that does not exist, since all were rejected, into a separate file, and return the file.
 
         Args:
@@ -83,8 +83,8 @@ class Rejects:
         ]
         return (_write_lines(output, self._make_listing_name(), lines),)
 
-    def remove_without_shard(self, output: str) -> None:
-        """Remove the file of `write_without_shard`, which an earlier attempt may have written when it could not read the inputs."""
+    def remove_list_of_missing_shard(self, output: str) -> None:
+        """Remove the file of `write_list_of_missing_shard`, which an earlier attempt without readable inputs may have written."""
         storage_for(output).delete(storage_for(output).join(output, self._make_listing_name()))
 
     def _make_listing_name(self) -> str:

@@ -69,7 +69,7 @@ class MergeSamples(beam.CombineFn):  # type: ignore[misc]
 
 
 def _select_smallest(candidates: list[tuple[int, Reference]]) -> list[tuple[int, Reference]]:
-    """Return the 200 candidates of smallest digest, ascending; equal digests by their keys."""
+    """Return at most `SAMPLE_SIZE` candidates, those with the smallest digests, ascending; equal digests by their keys."""
 
     def make_sort_key(candidate: tuple[int, Reference]) -> tuple[int, str]:
         digest, reference = candidate

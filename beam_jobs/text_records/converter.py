@@ -141,10 +141,14 @@ class TextConverter(Converter):
         return sizes
 
     def deciding_fields(self) -> dict[str, Any]:
-        """Return the fields by name, without empty ones that earlier versions lacked, so that --resume keeps their shards."""
+        """Return the fields that determine the records, by name, without paths.
+
+        Empty fields that earlier versions lacked are omitted, so that --resume keeps shards of these versions.
+        """
         fields = super().deciding_fields()
         options = drop_empty_options(self.options, fields["options"])
-        # Paths do not matter: the targets are among the inputs, and the identity has the hash of the tokenizer's file.
+        # Files decide by their content, not by their paths: the field `tokenizer`, an identity, has the hash of the tokenizer's
+        # file, and the file of targets is one of the inputs.
         options.pop("targets_file", None)
         if self.options.tokenizer is not None:
             options["tokenizer"]["path"] = ""

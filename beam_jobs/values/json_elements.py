@@ -186,9 +186,9 @@ class _Text:
             return False
         # The window at least doubles, so that parsing an element again and again takes linear time.
         piece = self._file.read(max(self._piece_bytes, len(self._text) - self._position))
-        if not self._read_byte_count and piece.startswith(UTF16_BOMS):
-            raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
         is_first_piece = not self._read_byte_count
+        if is_first_piece and piece.startswith(UTF16_BOMS):
+            raise SourceError(f"{self._path}: it is UTF-16. Save it as UTF-8.")
         self._read_byte_count += len(piece)
         self._is_at_end = not piece
         try:
@@ -201,7 +201,7 @@ class _Text:
         bom_size = len(codecs.BOM_UTF8) if is_first_piece and piece.startswith(codecs.BOM_UTF8) else 0
         self._mark_offset = self.offset + bom_size
         self._text, self._position, self._mark = self._text[self._position :] + more, 0, 0
-        return not self._is_at_end or bool(more)
+        return not self._is_at_end
 
 
 def _count_bytes(text: str) -> int:

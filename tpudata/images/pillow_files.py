@@ -80,7 +80,7 @@ class _SilentLibtiff:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Number of contexts at the same time.
+        # Number of threads that are inside the context.
         self._context_count = 0
         # A duplicate of stderr's descriptor during the contexts; -1 before the first.
         self._saved_stderr = -1

@@ -1,7 +1,8 @@
 """IDX pairs, as MNIST and Fashion-MNIST come: PREFIX-images-idx3-ubyte and PREFIX-labels-idx1-ubyte, with gzip or without.
 
-The last word of the prefix names the split: train-* is train, t10k-* and test-* are test; other words name no split. A key is
-IMAGES/NUMBER: the name of the images file without .gz, and the image's number from 0 in eight digits.
+The last word of the prefix names the split: t10k-* is test, and other words are those of `find_folder_split`, such as train-*,
+val-* and test-*; any other word names no split. A key is IMAGES/NUMBER: the name of the images file without .gz, and the image's
+number from 0 in eight digits.
 """
 
 from __future__ import annotations

@@ -116,13 +116,13 @@ class _ScanParts(LimitedStep):
 
     @holds_limits
     def process(self, indexed_parts: Sequence[tuple[int, SourcePart]]) -> Iterator[Any]:
-        """Scan some parts of the input; yield their ScannedParts in batches, each followed by its side outputs."""
+        """Scan some parts of the input; yield their ScannedParts in batches, and after each batch the side outputs so far."""
         side_outputs: list[TaggedOutput] = []
         for parts in batch_growing(self._scan_parts(indexed_parts, side_outputs), len(indexed_parts)):
             yield parts
             yield from side_outputs
             side_outputs.clear()
-        # Side outputs that arose after the last batch was yielded.
+        # The facts of the last part, and its last keys, are there only after its batch.
         yield from side_outputs
 
     def _scan_parts(

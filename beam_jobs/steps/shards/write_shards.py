@@ -178,11 +178,11 @@ class WriteShards(LimitedStep):
         records = conversion.records()
         first_record = next(records, None)
         if first_record is None:
-            return self._finish_without_shard(inputs, conversion)
+            return self._finish_missing_shard(inputs, conversion)
         # A run that began with an empty folder and skips nothing has no rejects; looking for them costs an object store a request.
         may_have_rejects = self._skips_bad_inputs or self._resumes
         if may_have_rejects:
-            conversion.rejects.remove_without_shard(self._output)
+            conversion.rejects.remove_list_of_missing_shard(self._output)
         files: tuple[WrittenFile, ...]
         shard, files = write_shard_files(
             self._output,
@@ -213,12 +213,12 @@ class WriteShards(LimitedStep):
             inputs.split, inputs.name, shard.records, shard.bytes, shard.crc32c, summary, rejected, files
         )
 
-    def _finish_without_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
+    def _finish_missing_shard(self, inputs: _Inputs, conversion: ShardConversion) -> ShardResult:
         """Finish a shard without records: list its rejected inputs, if any, remove files under its name, and return its result."""
         remove_shard(self._output, inputs.name)
         rejects, rows = conversion.rejects, conversion.rejected_rows
         mark_rejected(inputs.entries, rows)
-        files = rejects.write_without_shard(self._output, inputs.entries[rows]) if rows else ()
+        files = rejects.write_list_of_missing_shard(self._output, inputs.entries[rows]) if rows else ()
         self._count(conversion)
         summary = json.dumps(conversion.summary.to_json())
         rejected = rejects.counts()

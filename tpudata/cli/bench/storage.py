@@ -99,7 +99,7 @@ def measure_storage(
 
 
 def _measure_latency(path: str) -> float:
-    """Return the median of the seconds that a request for the first byte of a file takes."""
+    """Return the median time in seconds that a request for the first byte of a file takes."""
     storage = storage_for(path)
     seconds = []
     for _ in range(1 + _REQUEST_COUNT):

@@ -95,7 +95,7 @@ class DeviceVariables:
             self._newer_on_devices.discard(name)
 
     def _transfer(self, variable: tf.Variable) -> jax.Array:
-        """Return the array of a variable's value on the host."""
+        """Copy a variable's value from the host to its devices, and return the array."""
         with jax.enable_x64(True):
             return replicate(self.mesh, variable.numpy())
 

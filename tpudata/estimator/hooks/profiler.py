@@ -139,7 +139,7 @@ class ProfilerHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # 
         return counterpart
 
     def begin(self) -> None:
-        """Find the variable of the global step; the first step of the run, which is still unknown, is not profiled."""
+        """Find the variable of the global step. The first step's number is known only after it, so that step is not profiled."""
         self._next_step = None
         self._global_step = _train.get_global_step()
 

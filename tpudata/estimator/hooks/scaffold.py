@@ -158,8 +158,9 @@ class ScaffoldLoader:
         self._store.set_source(self._names, self._run_source)
 
     def reload(self, checkpoint: Checkpoint | None) -> None:
-        """Load a checkpoint again, as `load` does, if another run has changed the variables since then."""
-        # Unless this run has assigned values, `load` itself skips variables that still have the loaded values.
+        """Load a checkpoint again, as `load` does, if another run has changed the variables in the meantime."""
+        # `load` skips variables that still have the checkpoint's values, but it would overwrite values that this run has assigned.
+        # So if there are any, load only if another run has replaced them.
         if self._run_source is None or not self._store.has_source(self._names, self._run_source):
             self.load(checkpoint)
 

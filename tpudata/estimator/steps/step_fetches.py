@@ -17,7 +17,7 @@ class StepFetches:
 
     Attributes:
         value_names: names of the tensors without side effects.
-        effect_names: names of the tensors and operations with side effects.
+        effect_names: names of the requested operations, and of the requested tensors with side effects.
 
     Args:
         traced: the model.
@@ -72,7 +72,7 @@ class StepFetches:
 
     @property
     def operations(self) -> list[tf.Operation]:
-        """The operations of the scratch graph that the next step runs."""
+        """The operations of the scratch graph that were requested from the next step, besides those that every step runs."""
         graph = self._traced.blueprint.graph
         # Names with a colon are of tensors.
         return [graph.get_operation_by_name(name) for name in self.effect_names if ":" not in name]

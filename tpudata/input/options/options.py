@@ -71,13 +71,12 @@ class Options:
                 'weight: features= asks for a bare tensor, which has no place for weights. Pass weights="sample_weight" with it.'
             )
         self._check_order()
-        is_service = self.service is None or isinstance(self.service, DataService)
-        check_argument("service", self.service, is_service, 'tpudata.DataService("grpc://HOST:PORT"), or None')
+        is_valid = self.service is None or isinstance(self.service, DataService)
+        check_argument("service", self.service, is_valid, 'tpudata.DataService("grpc://HOST:PORT"), or None')
         check_integer("seed", self.seed, 0, 2**32 - 1, or_none=True)
+        # "auto" is allowed: with buckets it caches nothing.
         if self.tokens.buckets is not None and self.cache not in (False, "auto"):
-            raise UsageError(
-                f"cache={self.cache!r}: with buckets, only the records of the shuffle window are cached. Omit one of them."
-            )
+            raise UsageError(f"cache={self.cache!r}: batches by buckets are read without a cache. Omit one of them.")
 
     def _check_order(self) -> None:
         """Check `shuffle` and `num_epochs`; UsageError if they are invalid, or passed for an evaluation."""

@@ -60,7 +60,7 @@ def make_language_spec(
             "sequences or packed, or with targets=True for padded tokens."
         )
     weights = _weigh_tokens(features, labels)
-    # A label that does not count may not be a token id, which the loss requires.
+    # A label that does not count need not be a token id, which the loss requires.
     labels = tf.where(weights > 0, cast_ids(labels), 0)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     loss = compute_weighted_mean(losses, weights, training=mode == ModeKeys.TRAIN)

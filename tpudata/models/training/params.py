@@ -64,7 +64,7 @@ class ModelParams:
 
 
 def _convert(name: str, value: object, annotation: object) -> Any:
-    """Return the value of a param, converted to the first fitting type of `annotation`, which is its field's.
+    """Return the value of a param, converted to the first fitting type of `annotation`, the type annotation of the field.
 
     Raises:
         UsageError: the value fits no type.

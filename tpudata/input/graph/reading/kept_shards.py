@@ -13,7 +13,7 @@ from tpudata.format import Dataset, Shard
 from tpudata.input.order.chunks import Integers
 
 _Result = TypeVar("_Result")
-# Number of indexes that are read at the same time.
+# Number of index files that are read at the same time.
 _READERS = 32
 
 
@@ -48,6 +48,9 @@ class KeptShards:
         return np.flatnonzero(self.stops > self.firsts)
 
     def map(self, function: Callable[[int], _Result]) -> list[_Result]:
-        """Call a function with each of `indices`, in threads, since it may read an index; return the results in the same order."""
+        """Call a function with the number of each shard that has kept records, and return the results in that order.
+
+        It runs in threads, since it may read the shard's index file.
+        """
         with ThreadPoolExecutor(_READERS, thread_name_prefix="tpudata-index") as pool:
             return list(pool.map(function, self.indices.tolist()))
