@@ -192,14 +192,14 @@ def _decode_bare(data: bytes, payload: Pixels, options: ImageOptions) -> Image.I
     """Return the image of bare pixels, shrunk as the options ask.
 
     Raises:
-        ValueError: the shape is not that of an image, or there are more or fewer bytes than it has values.
+        ValueError: the shape is not that of an image, or there are fewer bytes than it has values.
     """
     shape = payload.find_image_shape()
-    sizes = f"got {len(data)} bytes, expected {' x '.join(map(str, shape))}"
+    # Readers return at most the bytes of the reference, so there are never more.
     if len(data) < math.prod(shape):
-        raise ValueError(f"pixels truncated ({sizes}); the file is truncated")
-    if len(data) > math.prod(shape):
-        raise ValueError(f"more pixels than its shape has ({sizes}); fix the shape")
+        raise ValueError(
+            f"pixels truncated (got {len(data)} bytes, expected {' x '.join(map(str, shape))}); the file is truncated"
+        )
     height, width, channels = shape
     image = Image.frombytes("L" if channels == 1 else "RGB", (width, height), payload.arrange_in_rows(data))
     return shrink(image, options.resize_shorter)

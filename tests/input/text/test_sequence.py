@@ -286,7 +286,7 @@ def test_hosts_and_restarts_give_the_same_global_batches(tmp_path: Path, pipelin
         ({"buckets": (8, 4)}, UsageError, r"buckets=\(8, 4\): the lengths ascend, such as \(4, 8\)"),
         ({"buckets": 8}, UsageError, "pass a tuple of lengths"),
         ({"buckets": ()}, UsageError, "pass a tuple of lengths"),
-        ({"buckets": (8,), "cache": True}, UsageError, "cache=True: with buckets"),
+        ({"buckets": (8,), "cache": True}, UsageError, "cache=True: batches by buckets"),
     ],
 )
 def test_rejects_wrong_arguments(tmp_path: Path, options: dict[str, Any], error: type, message: str) -> None:
