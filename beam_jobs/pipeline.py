@@ -208,8 +208,9 @@ def _find_record_overhead(source: Source, conversion: Conversion) -> int:
 
 
 def _make_context(source: Source, base: Base | None) -> ShardContext:
-    """Return the context of shards for a scanned source, with its classes or those of the dataset to append to."""
+    """Return what shards need to know of a scanned source: its record columns and its classes."""
     labels = source.labels
     if labels is None:
+        # After the scan, None means that there are no classes; an append keeps those of the dataset.
         labels = Labels(()) if base is None else base.extend_labels(Labels(()), source.integer_labels)
     return ShardContext(labels, columns=source.record_columns)

@@ -39,7 +39,7 @@ class TargetsForm(AnnotationForm):
         return (self.path,)
 
     def read(self, part: str, names: ListedNames) -> Iterator[Annotated]:
-        """Yield the second image of each picture, whose name has no extension, in the order of the images' paths."""
+        """Yield the second image of each pair, in the order of the images' paths; the picture is named without its extension."""
         del names
         for path, relative_path in list_paths_below(part, PICTURE_EXTENSIONS):
             yield ImageAnnotation(drop_extension(relative_path), Place(path), target=path)

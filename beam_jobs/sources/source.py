@@ -48,7 +48,7 @@ class Source(abc.ABC):
 
     @property
     def labels(self) -> Labels | None:
-        """The classes if they are known before listing; None if they are collected from the references."""
+        """The classes if they are known before listing; None if they are collected from the references, or there are none."""
         return None
 
     @property

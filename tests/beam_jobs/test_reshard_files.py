@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,6 +140,15 @@ def test_rejects_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
         writer.write(b"no example")
     with pytest.raises(SourceError, match=r"/bytes at byte 0: the record is not a tf.train.Example"):
         reshard(tmp_path / "bytes", "--output", tmp_path / "out3")
+
+
+@pytest.mark.parametrize(
+    ("values", "got"), [([5], "1 value"), ([5, 6], "2 values"), ([b"abcd"], "4 bytes"), ([b"abc", b"abc"], "2 values")]
+)
+def test_rejects_values_that_are_not_the_array_of_raw(values: list[Any], got: str, tmp_path: Path) -> None:
+    files = write_files(tmp_path / "in", {"a": [{"x": values}]})
+    with pytest.raises(BadRecordError, match=rf"'x' has {got} \(expected 3 bytes, as --raw describes it\)"):
+        reshard(files, "--output", tmp_path / "out", "--raw=x=uint8:3")
 
 
 def test_ignores_other_files_of_a_folder_but_not_of_a_pattern(

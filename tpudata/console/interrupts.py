@@ -36,7 +36,7 @@ def set_owns_process(*, is_owned: bool) -> None:
 
 def end_on_interrupt() -> None:
     """Let Ctrl-C end this process immediately from now on, unless the program handles it. Commands call this first."""
-    if is_before_interrupt(signal.getsignal(signal.SIGINT)):
+    if may_replace_handler(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, _end)
 
 
@@ -69,8 +69,8 @@ def interruptible_loading() -> Iterator[None]:
         yield
 
 
-def is_before_interrupt(handler: object) -> bool:
-    """Return whether a handler of SIGINT is one from before a first Ctrl-C: Python's default, or one that this module sets."""
+def may_replace_handler(handler: object) -> bool:
+    """Return whether a handler of SIGINT is Python's default, or one that this module sets before the first Ctrl-C."""
     return handler in (signal.default_int_handler, _end, _raise_once)
 
 
@@ -81,9 +81,9 @@ def was_interrupted() -> bool:
 
 @contextlib.contextmanager
 def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
-    """Handle SIGINT with `handler` while the context lasts, unless a foreign handler is installed."""
+    """Handle SIGINT with `handler` while the context lasts, unless another program's is installed, or Ctrl-C has come."""
     outer_handler = signal.getsignal(signal.SIGINT)
-    if not is_before_interrupt(outer_handler):
+    if not may_replace_handler(outer_handler):
         yield
         return
     signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def _handle_with(handler: signal.Handlers | object) -> Iterator[None]:
     finally:
         # After an interrupt the handler is `_end_silently`, which is kept: the outer one would answer a second Ctrl-C with a
         # traceback.
-        if is_before_interrupt(signal.getsignal(signal.SIGINT)):
+        if may_replace_handler(signal.getsignal(signal.SIGINT)):
             signal.signal(signal.SIGINT, outer_handler)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from tpudata.console.interrupts import INTERRUPTED, MESSAGE, is_before_interrupt, owns_process
+from tpudata.console.interrupts import INTERRUPTED, MESSAGE, may_replace_handler, owns_process
 
 # Exit code that a shell reports for a program that SIGTERM ended.
 TERMINATED = 143
@@ -56,7 +56,7 @@ def interruptible(stop: Callable[[], None], tidy: Callable[[], None]) -> Iterato
     replaced_handlers: dict[signal.Signals, Any] = {}
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         replaced_handlers[signal.SIGTERM] = signal.SIG_DFL
-    if is_before_interrupt(sigint_handler := signal.getsignal(signal.SIGINT)):
+    if may_replace_handler(sigint_handler := signal.getsignal(signal.SIGINT)):
         replaced_handlers[signal.SIGINT] = sigint_handler
     for number in replaced_handlers:
         signal.signal(number, interrupts.receive)

@@ -102,6 +102,7 @@ class ListFile(NamedTuple):
             offset: offset of the block in the file: `ListBlock.start`.
             line: see `ListBlock.line`.
         """
+        # A block of an array begins in this line; other blocks begin after it.
         if self.is_array:
             return read_block_array_rows(data, self.path, offset=offset, first_line=line)
         file = io.BytesIO(data)

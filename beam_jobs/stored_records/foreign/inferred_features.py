@@ -22,6 +22,7 @@ from typing import Any
 
 from beam_jobs.stored_records.foreign.declared_feature import is_utf8_bytes
 from beam_jobs.stored_records.options import RawFeature
+from tpudata.console.tables import count_text
 from tpudata.errors import FeatureError
 from tpudata.format import Feature
 from tpudata.format.example.wire import Value
@@ -264,9 +265,9 @@ def _measure_values(name: str, values: Value, key: str, raw: RawFeature | None) 
     kind = _KINDS[type(values[0])] if values else ""
     statistics = ValueStatistics(kind, key, records=1, low=len(values), high=len(values))
     if raw is not None:
-        size = len(values[0]) if statistics.kind == BYTES else None  # type: ignore[arg-type]
-        if statistics.high != 1 or size != raw.size:
-            got = f"{len(values)} values" if size is None or statistics.high != 1 else f"{size} bytes"
+        size = len(values[0]) if statistics.kind == BYTES and len(values) == 1 else None  # type: ignore[arg-type]
+        if size != raw.size:
+            got = count_text(len(values), "value") if size is None else f"{size} bytes"
             raise ValueError(f"feature {name!r} has {got} (expected {raw.size} bytes, as --raw describes it)")
         return statistics, raw.size
     if statistics.kind != BYTES:

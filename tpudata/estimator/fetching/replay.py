@@ -110,7 +110,7 @@ class Replay:
 
 
 def _copy_subgraph(blueprint: Blueprint, operations: Collection[tf.Operation]) -> tf.compat.v1.GraphDef:
-    """Return the `GraphDef` of operations of a scratch graph, whose copies share their tables and summary writers."""
+    """Return the `GraphDef` of some operations of a scratch graph; all copies of it share tables and summary writers."""
     graph_def = blueprint.extract_subgraph(operations)
     for node in graph_def.node:
         # TensorFlow shares resources of one name, such as tables, between graphs. `key` differs between traces of a model, since

@@ -128,14 +128,16 @@ def open_shards(dataset: Dataset, split: str) -> SplitFiles:
 
 
 def check_shards(dataset: Dataset, split: str) -> None:
-    """Check that the shards of a split have the sizes of the manifest, and its checksums if the storage lists checksums.
+    """Check that the shards of a split are as the manifest describes them or, in quarantine, as they were when damage was found.
+
+    Sizes are compared, and checksums if the storage lists them.
 
     Raises:
-        DatasetError: there is no such split, it has no records, or a shard is missing.
-        CorruptionError: the size or the checksum of a shard differs from the manifest.
+        DatasetError: there is no such split, it has no records outside quarantine, or a shard is missing.
+        CorruptionError: the size or the checksum of a shard differs.
         StorageError: the dataset's folder cannot be listed.
     """
-    # Called only for its DatasetError.
+    # Raises the DatasetError of a split that does not exist or has no records.
     dataset.kept(split)
     changed = find_changed_shard_error(dataset, split)
     if changed is not None:

@@ -40,9 +40,11 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded_nodes: 
     Args:
         tree: syntax tree of the file.
         bindings: the file's names that stand for TensorFlow or parts of it, by name.
-        guarded_nodes: nodes to ignore, see `find_guarded_nodes`.
+        guarded_nodes: nodes whose names and keywords do not count, see `find_guarded_nodes`. Imports in them still show compat.v1,
+            compat.v2, Keras or tf.estimator.
     """
     imports = [binding for binding in bindings.values() if not isinstance(binding.statement, ast.Assign)]
+    # The file's names for TensorFlow itself.
     roots = [binding for binding in imports if not binding.path]
     if any(binding.is_v1 for binding in roots):
         return Version.PORTED
@@ -52,7 +54,7 @@ def find_version(tree: ast.AST, bindings: Mapping[str, Binding], guarded_nodes: 
     if any(binding.is_v2 for binding in roots) or any(path[:2] == ("compat", "v1") for path in paths):
         return Version.V2
     names = load_tensorflow_names()
-    # Guarded code, names from compat.v1, and parts of TensorFlow 1 that 2.0 to 2.4 had as well do not decide.
+    # Of the rest, guarded imports, names from compat.v1, and parts of TensorFlow 1 that 2.0 to 2.4 had as well do not decide.
     counted_imports = (
         binding.path for binding in imports if not binding.is_v1 and binding.statement not in guarded_nodes
     )

@@ -74,7 +74,7 @@ class CheckedStorage:
 
     def read_range(self, path: str, offset: int, length: int, *, is_checked: bool = False) -> bytes:
         """Return `length` bytes from `offset`; fewer only at the end of the object."""
-        return self._read_part(path, offset, length, version=None, is_checked=is_checked)
+        return self._read_part(path, offset, length, version=None, needs_one_read=is_checked)
 
     def expect(self, path: str, offset: int, length: int) -> None:
         """Do nothing: readers of an object store read ahead in separate threads."""
@@ -86,16 +86,16 @@ class CheckedStorage:
             if description is None:
                 raise AbsentError(404, "no such object")
         version = description.version
-        # With a checksum, the reader compares the whole object at its end. In a store without checksums, reading large files twice
-        # would cost too much.
-        is_checked = description.crc32c is not None or not self._store.has_checksums
+        # With a checksum, the reader compares the whole object at its end. A store without checksums has nothing to compare with,
+        # and reading large files twice would cost too much.
+        needs_one_read = description.crc32c is not None or not self._store.has_checksums
 
         def read(offset: int, length: int) -> bytes:
             """Return a range of the object."""
             if length == description.size:
                 # A whole object is compared before it is returned, so that it can be retried.
                 return self._read_whole(path, version, description.size)
-            return self._read_part(path, offset, length, version, is_checked=is_checked)
+            return self._read_part(path, offset, length, version, needs_one_read=needs_one_read)
 
         return io.BufferedReader(ObjectReader(path, description, read, _REQUEST_BYTES), _REQUEST_BYTES)
 
@@ -161,7 +161,7 @@ class CheckedStorage:
 
         return self._read_with_retries(path, version, read)
 
-    def _read_part(self, path: str, offset: int, length: int, version: int | None, *, is_checked: bool) -> bytes:
+    def _read_part(self, path: str, offset: int, length: int, version: int | None, *, needs_one_read: bool) -> bytes:
         """Return a range of an object.
 
         Args:
@@ -169,7 +169,8 @@ class CheckedStorage:
             offset: first byte.
             length: number of bytes.
             version: version to read; None for the current one.
-            is_checked: whether the caller compares a checksum; otherwise the range is read twice, unless a checksum proves it.
+            needs_one_read: whether one read is enough, since the caller compares a checksum or the store has none; otherwise the
+                range is read twice, unless a checksum proves it.
         """
         if length <= 0:
             return b""
@@ -179,10 +180,10 @@ class CheckedStorage:
 
         def read_and_compare() -> bytes:
             """Return the range, proven by a checksum, by a second read, or by the caller."""
-            if offset == 0 or is_checked:
+            if offset == 0 or needs_one_read:
                 # A part from 0 may be the whole object, which has a checksum.
                 data, is_proven = read_once()
-                if is_proven or is_checked:
+                if is_proven or needs_one_read:
                     return data
                 second_data, _ = read_once()
             else:
