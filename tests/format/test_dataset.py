@@ -53,7 +53,7 @@ def test_rejects_a_labels_file_with_another_number_of_names(written: Written) ->
 def test_rejects_class_names_that_were_changed(written: Written) -> None:
     path = Path(written.path, "labels.txt")
     path.write_text("".join(f"class {i}\n" for i in reversed(range(10))))
-    with pytest.raises(CorruptionError, match=rf"^{path} at byte 0: the class names are not those"):
+    with pytest.raises(CorruptionError, match=rf"^{path} at byte 0: the class names do not match the checksum"):
         open_dataset(written.path).labels()
 
 
