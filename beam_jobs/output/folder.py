@@ -224,14 +224,14 @@ def reject_another_run(output: str, manifest: Manifest) -> None:
     reject_strays(output, manifest.shard_names())
     if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
         return
-    if not equals_stored(manifest, read_manifest(output)):
+    if not equals_stored_manifest(manifest, read_manifest(output)):
         raise OutputError(
             f"{output}: another run has completed a dataset there since this one began, from a different input or with different"
             " options. Run one at a time, or name another folder."
         )
 
 
-def equals_stored(manifest: Manifest, stored_manifest: Manifest) -> bool:
+def equals_stored_manifest(manifest: Manifest, stored_manifest: Manifest) -> bool:
     """Return whether a stored manifest equals `manifest`, except for the two fields that only `write_metadata` sets."""
     return manifest == dataclasses.replace(stored_manifest, labels_crc32c=manifest.labels_crc32c, tfds=manifest.tfds)
 

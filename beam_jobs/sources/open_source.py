@@ -68,7 +68,7 @@ def open_source(options: ConvertOptions, source_options: SourceOptions | None = 
     if source_options.is_annotated:
         return AnnotatedImages.open(options, source_options)
     source = (
-        _open_detected(options, source_options)
+        _open_detected_source(options, source_options)
         if source_options.source is None
         else _open_named(options, source_options, source_options.source)
     )
@@ -102,7 +102,7 @@ def _open_named(options: ConvertOptions, source_options: SourceOptions, name: st
     return find_opener(name)(options, source_options)
 
 
-def _open_detected(options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_detected_source(options: ConvertOptions, source_options: SourceOptions) -> Source:
     """Open the source that the input's content and names show, without --source; SourceError if the input does not exist."""
     # An existing file is not a pattern, even if its name has a bracket.
     entry = storage_for(options.input).stat(options.input)

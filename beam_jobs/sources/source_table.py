@@ -22,7 +22,7 @@ from beam_jobs.sources.installed.installed_sources import (
     load_source,
     make_no_arguments_error,
     make_unknown_source_error,
-    open_installed,
+    open_installed_source,
 )
 from beam_jobs.sources.lists.lists import Lists
 from beam_jobs.sources.options import SourceOptions
@@ -47,7 +47,7 @@ def find_opener(name: str) -> OpenSource:
     installed = load_source(IMAGES, name)
     if installed is None:
         raise make_unknown_source_error(IMAGES, name, list_source_names())
-    return functools.partial(_open_installed, name, installed)
+    return functools.partial(_open_package_source, name, installed)
 
 
 def list_source_names() -> list[str]:
@@ -62,9 +62,11 @@ def _open_without_arguments(name: str, options: ConvertOptions, source_options: 
     return SOURCES[name](options, source_options)
 
 
-def _open_installed(name: str, installed: Installed, options: ConvertOptions, source_options: SourceOptions) -> Source:
+def _open_package_source(
+    name: str, installed: Installed, options: ConvertOptions, source_options: SourceOptions
+) -> Source:
     options_by_field = {"options": options, "source_options": source_options}
-    return open_installed(name, installed, source_options.source_args, options_by_field)
+    return open_installed_source(name, installed, source_options.source_args, options_by_field)
 
 
 def _open_files(options: ConvertOptions, source_options: SourceOptions) -> Source:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_jobs.converter import Converter, ShardContext, Summary
-from beam_jobs.output.folder import equals_stored, reject_another_run
+from beam_jobs.output.folder import equals_stored_manifest, reject_another_run
 from beam_jobs.output.rejects import list_listing_rejects
 from beam_jobs.output.removal import remove_temporary_files
 from beam_jobs.planning.input_counts import InputCounts
@@ -179,7 +179,7 @@ class WriteMetadata(LimitedStep):
         storage = storage_for(output)
         if storage.stat(storage.join(output, MANIFEST_NAME)) is None:
             return False
-        return equals_stored(manifest, open_dataset(output).manifest)
+        return equals_stored_manifest(manifest, open_dataset(output).manifest)
 
     def _drop_claim(self) -> None:
         """Remove the claim, unless it ends with the process that started the run."""
@@ -197,7 +197,7 @@ class WriteMetadata(LimitedStep):
     def _reject_another_append(self, before: Manifest, after: Manifest) -> None:
         """Raise OutputError if the manifest in the folder is neither `before`, nor `after`, which a retry finds."""
         stored_manifest = open_dataset(self._options.output).manifest
-        if not (equals_stored(before, stored_manifest) or equals_stored(after, stored_manifest)):
+        if not (equals_stored_manifest(before, stored_manifest) or equals_stored_manifest(after, stored_manifest)):
             raise OutputError(
                 f"--append: another job has changed {self._options.output} since this one began, and may have written shards of the"
                 " same names. `tpudata verify` says whether it is whole. Run one job at a time."

@@ -67,6 +67,7 @@ def _rebuild(error_class: type[TpudataError], message: str) -> TpudataError:
         return TpudataError(message)
     try:
         rebuilt_error = error_class(message)
-    except Exception:  # The class has other arguments.
+    # The class has different arguments, whose use may raise anything.
+    except Exception:
         return TpudataError(message)
     return rebuilt_error if str(rebuilt_error) == message else TpudataError(message)

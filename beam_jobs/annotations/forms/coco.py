@@ -44,8 +44,6 @@ CATEGORIES = "categories"
 # A file that begins with `info` or `licenses` counts as well: these may be longer than the head.
 _HEAD = re.compile(rb'\s*\{(?:\s*"(?:info|licenses)"|.*"(?:images|annotations|categories)"\s*:\s*\[)', re.DOTALL)
 _BOM = b"\xef\xbb\xbf"
-# Maximum number of characters of an unknown id that a message shows.
-_SHOWN_CHARACTERS = 80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,8 +139,7 @@ class _Categories:
         name = self._names_by_key.get(annotated_object.class_name)
         if name is None:
             raise ValueError(
-                f"unknown category_id {annotated_object.class_name[:_SHOWN_CHARACTERS]}: {len(self._names_by_key)} categories are"
-                " listed"
+                f"unknown category_id {annotated_object.class_name:.80}: {len(self._names_by_key)} categories are listed"
             )
         return annotated_object._replace(class_name=name)
 

@@ -49,7 +49,7 @@ def load_source(group: str, name: str) -> Installed | None:
     return cast("Installed", installed)
 
 
-def open_installed(
+def open_installed_source(
     name: str, installed: Installed, argument_texts: Mapping[str, str], options_by_field: Mapping[str, Any]
 ) -> Source:
     """Open a source of an installed package.

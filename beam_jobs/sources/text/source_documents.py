@@ -28,7 +28,7 @@ from beam_jobs.sources.installed.installed_sources import (
     list_installed_names,
     load_source,
     make_unknown_source_error,
-    open_installed,
+    open_installed_source,
 )
 from beam_jobs.sources.installed.source_checks import list_parts, list_references, list_units
 from beam_jobs.sources.options import TextSourceOptions
@@ -88,7 +88,7 @@ class SourceDocuments(PackSource):
             raise make_unknown_source_error(DOCUMENTS, name, list_installed_names(DOCUMENTS))
         _reject_options_of_files(text, name)
         options_by_field = {"options": options, "text_options": text}
-        source = open_installed(name, installed, source_options.source_args, options_by_field)
+        source = open_installed_source(name, installed, source_options.source_args, options_by_field)
         if isinstance(source, ScannedSource):
             raise UsageError(f"--source={name}: a ScannedSource is for images. Derive it from Source.")
         # Rows of a fixed length join documents, so they have no classes.
