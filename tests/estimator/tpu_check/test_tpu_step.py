@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests.estimator import bert_program
 from tests.estimator.programs import train_input_fn
-from tests.estimator.tpu_check.test_rehearsal import make_estimator, model_of
+from tests.estimator.tpu_check.rehearsals import make_estimator, model_of
 from tests.helpers.libtpu import needs_libtpu
 from tests.models.programs import rows
 from tpudata.devices.tpu_compiler.compiler import CompilerError, Fault
