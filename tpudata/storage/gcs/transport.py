@@ -2,13 +2,16 @@
 
 They are sent by urllib3, with tokens of google-auth, not by google-cloud-storage (3.17) for these reasons:
 
+- Its client asks for the metadata of each bucket in a thread of its own, with retries, for traces that are off by default. The
+  account may lack the permission (storage.buckets.get), and after a failure the next read starts another thread. Only a variable
+  of the environment switches it off, for the whole program.
 - Its client takes no session through a public argument: `_http` is documented as private. The client's own session keeps 10
   connections, looks up proxies and certificates in the environment at each request, and follows redirects.
 - Its calls return neither the status nor Content-Range of an answer, nor whether JSON came with gzip's checksum: a deletion, a part
   and a listing would have no proof.
-- Its read of 10 kB (`raw_download`, `single_shot_download`, `retry=None`) takes 2.3 times the CPU of ours with all checks, and 2.1
-  times with a session as `_http` that keeps its connections. A `requests` session that keeps its connections takes 1.7 times
-  without any check. Measured in turn in one process by HTTP, least of 20 rounds.
+- Its read of 10 kB (`raw_download`, `single_shot_download`, `retry=None`) takes 2.3 times the CPU of ours with all checks by HTTP,
+  and 2.5 times by HTTPS with a token; with a session as `_http` that keeps its connections and looks at the environment once, 2.1
+  and 1.9 times. Measured in turn, in processes on one core, least of 30 rounds of 200 reads.
 
 The module `credentials` selects the credentials and the project that pays. TPUDATA_GCS_RETRY sets how failing requests are
 retried, see `RetryPolicy`. Requests go only to the store's server: an address in an answer that leads elsewhere would get the
