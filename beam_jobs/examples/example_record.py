@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from beam_jobs.references.payload import Payload
+from beam_jobs.references.reference import Payload
 
 # Name of a feature of references: the digest of the record of an example with a key.
 DIGEST = "digest"

@@ -26,8 +26,7 @@ from beam_jobs.feature_values.values import make_empty_list
 from beam_jobs.image_records.options import IMAGENET, RAW, RIGHT, ImageOptions
 from beam_jobs.image_records.rules import StoredImage, decode_pixels, make_stored_halves, make_stored_image
 from beam_jobs.image_records.summary import ImageSummary
-from beam_jobs.references.payload import Payload
-from beam_jobs.references.reference import Reference, key_bytes
+from beam_jobs.references.reference import Payload, Reference, key_bytes
 from tpudata.errors import SourceError
 from tpudata.format import Feature
 

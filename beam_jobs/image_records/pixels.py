@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from beam_jobs.references.payload import Payload, features_text
+from beam_jobs.references.feature_text import features_text
+from beam_jobs.references.reference import Payload
 from tpudata.images.header import check_size
 
 BARE_PIXELS = "bare pixels"

@@ -10,7 +10,7 @@ from PIL import Image
 
 from beam_jobs.image_records.options import DECODE, DEFAULT_QUALITY, ImageOptions
 from beam_jobs.image_records.pixels import BARE_PIXELS, Pixels
-from beam_jobs.references.payload import Payload
+from beam_jobs.references.reference import Payload
 from tpudata.images.header import UPRIGHT, ImageHeader, read_header
 from tpudata.images.image_format import JPEG, PNG, TIFF, detect_format
 from tpudata.images.pixels import (

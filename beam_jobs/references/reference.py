@@ -1,15 +1,20 @@
-"""References, which travel through the pipeline instead of the bytes."""
+"""References, which travel through the pipeline instead of the bytes, and payloads: the kinds of bytes that they point to.
+
+A package whose references point to bytes that do not describe themselves (bare pixels, rows of text, stored records) derives its
+own class of payload. Facts that reading needs besides the bytes are fields of that class, so they travel once for many references.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_jobs.references.payload import SELF_DESCRIBING, Payload
+from beam_jobs.references.feature_text import features_text
 
 # Offset of a reference to a whole file.
 WHOLE_FILE = -1
@@ -20,6 +25,52 @@ DIGEST_BYTES = 16
 Digests: TypeAlias = npt.NDArray[np.uint64]
 # Shared by all references without features.
 NO_FEATURES: Mapping[str, Any] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Payload:
+    """Kind of a record's bytes. This base class is for bytes that describe themselves, such as image files.
+
+    Attributes:
+        is_escaped: whether `entry_texts` escapes the non-ASCII characters of features.
+        is_fetched: whether `fetch` reads the bytes, instead of a read of the reference's range of its file.
+    """
+
+    is_escaped: ClassVar[bool] = True
+    is_fetched: ClassVar[bool] = False
+
+    def fetch(self, reference: Reference) -> bytes:
+        """Return the bytes of a record; called if `is_fetched`, by the worker that converts it, perhaps in several threads.
+
+        A subclass with `is_fetched` overrides this.
+
+        Args:
+            reference: reference to the record; its source decides what path and offset mean.
+
+        Raises:
+            ValueError: the record cannot be read, which makes it a bad record.
+        """
+        raise NotImplementedError
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a key may occur several times, because all records with that key are equal; False by default."""
+        return False
+
+    def entry_texts(self, crc32: int | None, features: Mapping[str, Any]) -> tuple[str, str]:
+        """Return (kind, features): the strings that this payload adds to the hash that identifies an input.
+
+        The kind says how the bytes become a record; for bytes that describe themselves it is only their CRC-32. Either string may
+        be empty. The hashes are stored in datasets, so these strings must not change.
+
+        Args:
+            crc32: CRC-32 of the bytes, or None if it is unknown.
+            features: values by name.
+        """
+        return "" if crc32 is None else f"crc32:{crc32:08x}", features_text(features, is_escaped=self.is_escaped)
+
+
+SELF_DESCRIBING = Payload()
 
 
 class Reference(NamedTuple):

@@ -4,7 +4,7 @@ This package exports what a source of another package needs. The sources of this
 conversion of text needs no source of images.
 """
 
-from beam_jobs.references.payload import Payload
+from beam_jobs.references.reference import Payload
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.sources.options import SourceOptions
 from beam_jobs.sources.source import Source, make_reference

@@ -11,8 +11,7 @@ from beam_jobs.options import DEFAULT_SPLIT, ConvertOptions
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import ListedPack
-from beam_jobs.references.payload import SELF_DESCRIBING, Payload
-from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference, key_digest
+from beam_jobs.references.reference import NO_FEATURES, SELF_DESCRIBING, WHOLE_FILE, Payload, Reference, key_digest
 from beam_jobs.references.rejection import Reject, raise_rejection
 from beam_jobs.references.repeated_keys import KeyRows, Repeat
 from tpudata.errors import SourceError

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from beam_jobs.references.payload import Payload
+from beam_jobs.references.reference import Payload
 
 
 @dataclasses.dataclass(frozen=True)

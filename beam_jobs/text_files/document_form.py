@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from beam_jobs.references.payload import Payload, features_text
+from beam_jobs.references.feature_text import features_text
+from beam_jobs.references.reference import Payload
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from beam_jobs.chats.messages import encode_chat
-from beam_jobs.references.payload import Payload
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import Payload, Reference
 from beam_jobs.text_files.document_form import (
     CONLL_ROW,
     CONLLU_ROW,

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from beam_jobs.image_records.options import ImageOptions
 from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.image_records.rules import StoredImage, make_stored_image
-from beam_jobs.references.payload import SELF_DESCRIBING, Payload
+from beam_jobs.references.reference import SELF_DESCRIBING, Payload
 from tests.beam_jobs.images import chunk, encode, exif, picture, png
 from tpudata.images.header import read_header
 from tpudata.images.image_format import detect_format

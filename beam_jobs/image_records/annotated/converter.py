@@ -22,8 +22,7 @@ from beam_jobs.image_records.rules import make_stored_image
 from beam_jobs.image_records.summary import ImageSummary
 from beam_jobs.references.labels import Labels
 from beam_jobs.references.packs.pack import Pack
-from beam_jobs.references.payload import SELF_DESCRIBING
-from beam_jobs.references.reference import Reference
+from beam_jobs.references.reference import SELF_DESCRIBING, Reference
 from beam_jobs.references.rejection import RejectInput
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError, UsageError
 from tpudata.format import Feature, encode_example_parts

@@ -18,8 +18,7 @@ from beam_jobs.references.packs.columns import (
     spread,
     take_values,
 )
-from beam_jobs.references.payload import SELF_DESCRIBING, Payload
-from beam_jobs.references.reference import NO_FEATURES
+from beam_jobs.references.reference import NO_FEATURES, SELF_DESCRIBING, Payload
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

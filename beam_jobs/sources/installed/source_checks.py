@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from beam_jobs.references.labels import NO_CLASS_NAME, Labels, is_class_name
-from beam_jobs.references.payload import Payload
-from beam_jobs.references.reference import NO_FEATURES, Reference
+from beam_jobs.references.reference import NO_FEATURES, Payload, Reference
 from beam_jobs.references.rejection import Reject
 from beam_jobs.sources.source import Source, SourcePart, SourceUnit
 from tpudata.checks import format_bound, is_integer

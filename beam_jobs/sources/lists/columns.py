@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_jobs.references.labels import is_utf8
-from beam_jobs.references.payload import Payload
+from beam_jobs.references.reference import Payload
 from beam_jobs.sources.lists.place import RowPlace, find_earliest
 from beam_jobs.sources.lists.roles import Roles
 from beam_jobs.values.column_kinds import (

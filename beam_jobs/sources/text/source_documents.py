@@ -19,8 +19,7 @@ from beam_jobs.references.notes import Note
 from beam_jobs.references.packs.listed_pack import NOT_HELD, ListedPack
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.packs.pack_reading import read_packs
-from beam_jobs.references.payload import SELF_DESCRIBING
-from beam_jobs.references.reference import NO_FEATURES, WHOLE_FILE, Reference
+from beam_jobs.references.reference import NO_FEATURES, SELF_DESCRIBING, WHOLE_FILE, Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes
 from beam_jobs.sources.installed.installed_sources import (
