@@ -2,7 +2,7 @@
 
 They are sent by urllib3, with tokens of google-auth, not by google-cloud-storage (3.17) for these reasons:
 
-- Its client asks for the metadata of each bucket in a thread of its own, with retries, for traces that are off by default. The
+- Its client asks for the metadata of each bucket in a separate thread, with retries, for traces that are off by default. The
   account may lack the permission (storage.buckets.get), and after a failure the next read starts another thread. Only a variable
   of the environment switches it off, for the whole program.
 - Its client takes no session through a public argument: `_http` is documented as private. The client's own session keeps 10
