@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from http.server import BaseHTTPRequestHandler
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from scripts.fake_gcs.api import Action, route
@@ -17,9 +17,7 @@ from scripts.fake_gcs.certificates import HOSTS
 from scripts.fake_gcs.faults import Fault
 from scripts.fake_gcs.objects import RejectedError
 from scripts.fake_gcs.requests import Answer, Request, flip_bit, make_error_answer, make_json_answer
-
-if TYPE_CHECKING:
-    from scripts.fake_gcs.server import FakeGcs
+from scripts.fake_gcs.store import Store
 
 # Value of SO_LINGER with which closing a socket resets the connection: on, for 0 seconds.
 _RESET = struct.pack("ii", 1, 0)
@@ -142,8 +140,8 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
 
     @property
-    def _store(self) -> FakeGcs:
-        store: FakeGcs = self.server.store
+    def _store(self) -> Store:
+        store: Store = self.server.store
         return store
 
     def _execute(self, action: Action, request: Request, fault: Fault | None) -> Answer | None:
@@ -165,7 +163,7 @@ class Handler(BaseHTTPRequestHandler):
     def _read_head(self) -> Request:
         """Return the request without its body, which is not read yet."""
         url = urlsplit(self.path)
-        host = self.headers.get("Host", f"127.0.0.1:{self._store.port}")
+        host = self.headers.get("Host", f"127.0.0.1:{self.server.server_port}")
         base = f"https://{self._host}" if self._host else f"http://{host}"
         headers = {name.lower(): value for name, value in self.headers.items()}
         return Request(self.command, url.path, base, dict(parse_qsl(url.query, True)), headers)
@@ -189,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
         return data
 
     def _forward(self, request: Request) -> Answer:
-        """Send a request to the other store, `FakeGcs.forward`, and return its answer."""
+        """Send a request to the other store, `Store.forward`, and return its answer."""
         connection = http.client.HTTPConnection(str(self._store.forward), timeout=60)
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _CONNECTION_HEADERS}
         try:

@@ -30,22 +30,24 @@ def modules_of(package: str) -> dict[str, Path]:
 
 
 @functools.cache
-def imports(path: Path) -> list[Import]:
-    """Return what a file imports, except what only type checkers import."""
-    return list(_imports(ast.parse(path.read_text(encoding="utf-8")).body, is_eager=True))
+def imports(path: Path, *, includes_types: bool = False) -> list[Import]:
+    """Return what a file imports; what only type checkers import is part of it if `includes_types`."""
+    return list(
+        _imports(ast.parse(path.read_text(encoding="utf-8")).body, is_eager=True, includes_types=includes_types)
+    )
 
 
-def _imports(nodes: list[ast.stmt], *, is_eager: bool) -> Iterator[Import]:
+def _imports(nodes: list[ast.stmt], *, is_eager: bool, includes_types: bool) -> Iterator[Import]:
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"a relative import of {node.module}"
             yield from (Import(f"{node.module}.{alias.name}", is_eager) for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from (Import(alias.name, is_eager) for alias in node.names)
-        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+        elif includes_types or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             below = [child for child in ast.walk(node) if isinstance(child, ast.Import | ast.ImportFrom)]
             is_called = isinstance(node, ast.FunctionDef | ast.ClassDef)
-            yield from _imports(list(below), is_eager=is_eager and not is_called)
+            yield from _imports(list(below), is_eager=is_eager and not is_called, includes_types=includes_types)
 
 
 def find_module(name: str, modules: dict[str, Path]) -> str:
@@ -55,10 +57,11 @@ def find_module(name: str, modules: dict[str, Path]) -> str:
     return name
 
 
-def import_graph(modules: dict[str, Path]) -> dict[str, set[str]]:
-    """Return which other ones of the modules each one imports."""
+def import_graph(modules: dict[str, Path], *, includes_types: bool = False) -> dict[str, set[str]]:
+    """Return which other ones of the modules each one imports, see `imports`."""
     return {
-        module: {find_module(item.name, modules) for item in imports(path)} - {module, ""}
+        module: {find_module(item.name, modules) for item in imports(path, includes_types=includes_types)}
+        - {module, ""}
         for module, path in modules.items()
     }
 
