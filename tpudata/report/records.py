@@ -13,6 +13,7 @@ from tpudata.errors import TpudataError
 from tpudata.format import Dataset, Feature
 from tpudata.format.example.decode import decode_example
 from tpudata.format.manifest.annotation_features import Box, caption_feature, object_tables
+from tpudata.format.manifest.model_features import label_feature
 from tpudata.format.verification.record_check import RecordCheck
 from tpudata.report.outline import Outlines, compute_outline
 from tpudata.report.pictures import colour_label_map, encode_png, has_showable_pixels, make_thumbnail, open_picture
@@ -62,11 +63,9 @@ class SampleBuilder:
         self._object_table = next(iter(object_tables(manifest.features)), None)
         object_features = () if self._object_table is None else self._object_table.columns
         # The manifest gives no number of classes for a list of labels, so such a label is found by its name.
-        self._label_feature = (
-            next((f for f in features.values() if f.num_classes is not None and f not in object_features), None)
-            or features.get("image/class/label")
-            or features.get("label")
-        )
+        self._label_feature = next(
+            (f for f in features.values() if f.num_classes is not None and f not in object_features), None
+        ) or label_feature(manifest)
         num_classes = None if self._label_feature is None else self._label_feature.num_classes
         # At least 1, since it divides the number of pictures.
         self._num_classes = num_classes or len(self._class_names) or 1

@@ -20,6 +20,7 @@ import tpudata
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, SourceError, TpudataError, UsageError
 from tpudata.format import Manifest, open_dataset, verify
+from tpudata.format.manifest.model_features import LABEL_NAMES
 from tpudata.tokenizers import Ids, Tokenizer, TokenizerSpec, dataset_tokenizer
 from tpudata.tokenizers.open_tokenizer import open_tokenizer
 
@@ -30,7 +31,6 @@ AnyPath: TypeAlias = "str | os.PathLike[str]"
 _IMAGE_SOURCES, _TEXT_SOURCES = "tpudata.sources", "tpudata.text_sources"
 # Name of a folder that breaks code which takes paths for URLs, patterns or words of a shell.
 _ODD_NAME = "a b é #1 %41 [0]"
-_LABEL_FEATURES = frozenset(("label", "image/class/label"))
 _SHARD_COUNT = 2
 
 
@@ -284,7 +284,7 @@ class _SourceCheck:
         """Count the records of `splits`, or of all, by their values; labels are omitted, since they depend on the dataset."""
         dataset = open_dataset(str(self.folder / output))
         return collections.Counter(
-            repr(sorted((name, list(values)) for name, values in example.items() if name not in _LABEL_FEATURES))
+            repr(sorted((name, list(values)) for name, values in example.items() if name not in LABEL_NAMES))
             for split in splits or dataset.manifest.splits
             for example in dataset.examples(split)
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tpudata
 from tpudata.format import Dataset
+from tpudata.format.manifest.model_features import label_feature
 from tpudata.models import learns_label_maps
 from tpudata.tensor_types import Specs
 from tpudata.train.continued_input import ContinuedInput
@@ -184,5 +185,5 @@ def _make_token_options(options: TrainOptions, dataset: Dataset) -> Tokens:
 def _choose_targets(dataset: Dataset) -> bool | None:
     """Return `Tokens(targets=)`: True for records of tokens without a label, which have no other target; None for its default."""
     names = [feature.name for feature in dataset.manifest.features]
-    has_label = bool({"label", "image/class/label"} & {*names})
-    return True if dataset.manifest.layout == "tokens" and "input_ids" in names and not has_label else None
+    has_only_ids = "input_ids" in names and label_feature(dataset.manifest) is None
+    return True if dataset.manifest.layout == "tokens" and has_only_ids else None

@@ -14,7 +14,7 @@ from tpudata.console.nearest import did_you_mean
 from tpudata.errors import CorruptionError, SourceError, UsageError
 from tpudata.format import decode_example, read_records
 from tpudata.format.example.wire import Value
-from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABELS
+from tpudata.format.manifest.model_features import FED_BY_LAYOUT, LABEL_NAMES
 from tpudata.format.tfrecord.frame_scan import is_header
 from tpudata.format.tfrecord.framing import FRAME_BYTES, HEADER_BYTES, unpack_frame
 from tpudata.storage import storage_for
@@ -82,11 +82,11 @@ class FirstRecords(NamedTuple):
         if requested is not None:
             self.check_feature("--label", requested)
             return requested
-        for usual_name in LABELS:
+        for usual_name in LABEL_NAMES:
             if usual_name in self.names:
                 return usual_name
         raise UsageError(
-            f"--labels: {self.path} has no feature {' or '.join(LABELS)} (got {', '.join(sorted(self.names))})."
+            f"--labels: {self.path} has no feature {' or '.join(LABEL_NAMES)} (got {', '.join(sorted(self.names))})."
             " Pass --label FEATURE."
         )
 

@@ -27,14 +27,15 @@ FED_BY_LAYOUT = {
 _SIDES = ("inputs", "targets")
 # Chats, in layout text.
 _CHAT = ("messages",)
-LABELS = ("image/class/label", "label")
+# Names of the label, by layout.
+LABEL_NAMES = ("image/class/label", "label")
 # Suffix of the ids of each text field in layout tokens, if there are several.
 _IDS_SUFFIX = "_ids"
 
 
 def label_feature(manifest: Manifest, name: str | None = None) -> Feature | None:
     """Return the feature that holds the label (called `name`, or one of the usual names), or None."""
-    names = LABELS if name is None else (name,)
+    names = LABEL_NAMES if name is None else (name,)
     return next((feature for feature in manifest.features if feature.name in names), None)
 
 

@@ -14,13 +14,12 @@ import numpy as np
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest
+from tpudata.format.manifest.model_features import LABEL_NAMES
 from tpudata.format.verification.annotation_check import AnnotationCheck
 from tpudata.format.verification.defect import CLASSES, Problem
 
 _TYPE_BY_KIND = {"bytes": bytes, "int64": int, "float": float}
 _KIND_BY_TYPE = {value_type: kind for kind, value_type in _TYPE_BY_KIND.items()}
-# Names of the label in layouts. If a record has several labels, the feature lacks the number of classes; the manifest gives it.
-_LABELS = ("image/class/label", "label")
 # Label of the objects. The manifest's classes are the classes of the objects if pictures have none.
 _OBJECT_LABEL = "image/object/class/label"
 
@@ -165,8 +164,9 @@ class _FeatureCheck:
 
 def _uses_manifest_classes(manifest: Manifest, feature: Feature) -> bool:
     """Return whether a feature without a number of classes holds labels of the classes that the manifest counts."""
-    if feature.name in _LABELS:
+    # A feature for several labels of a record has no number of classes.
+    if feature.name in LABEL_NAMES:
         return True
     # The manifest counts the classes of the objects, unless another feature has labels.
-    has_other_classes = any(other.num_classes is not None or other.name in _LABELS for other in manifest.features)
+    has_other_classes = any(other.num_classes is not None or other.name in LABEL_NAMES for other in manifest.features)
     return feature.name == _OBJECT_LABEL and not has_other_classes
