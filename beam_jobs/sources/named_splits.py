@@ -29,14 +29,14 @@ _Name = TypeVar("_Name")
 SplitOf = Callable[[str], str]
 
 
-def find_folder_split(name: str) -> str:
-    """Return the split that a folder's name stands for, whatever its case: train, validation, test, or an empty string."""
+def find_named_split(name: str) -> str:
+    """Return the split that a word stands for, whatever its case: train, validation, test, or an empty string."""
     return _SPLITS.get(name.lower(), "")
 
 
 def find_listed_split(name: str) -> str:
     """Return the split that a name in a list stands for: train, validation, test or, for other names, the name itself."""
-    return find_folder_split(name) or name
+    return find_named_split(name) or name
 
 
 def take_first_names(names: Iterable[_Name]) -> list[_Name]:
@@ -58,7 +58,7 @@ def find_splits(names: Sequence[str], origin: str) -> dict[str, str]:
     Raises:
         SourceError: two folders stand for one split, or several names are splits and others are not.
     """
-    splits_by_name = {name: find_folder_split(name) for name in names}
+    splits_by_name = {name: find_named_split(name) for name in names}
     split_names = [name for name in names if splits_by_name[name]]
     others = [name for name in names if not splits_by_name[name]]
     if len(split_names) < 2 and others:
@@ -88,12 +88,12 @@ def find_class_and_split(folders: Sequence[str], record: str) -> tuple[str, str]
     Raises:
         SourceError: the record has no class: there is no folder, or the innermost is named after a split, or is empty, `.` or `..`.
     """
-    if not folders or find_folder_split(folders[-1]) or folders[-1] in ("", ".", ".."):
+    if not folders or find_named_split(folders[-1]) or folders[-1] in ("", ".", ".."):
         raise SourceError(
             f"{record} lies in no folder of its class. Put the images of each class into a folder named after the class, or pass"
             " --unlabelled."
         )
-    split = find_folder_split(folders[-2]) if len(folders) > 1 else ""
+    split = find_named_split(folders[-2]) if len(folders) > 1 else ""
     return folders[-1], split
 
 
@@ -106,7 +106,7 @@ def find_top_split(relative_path: str) -> str:
     Returns:
         train, validation, test or, if the name is not that of a split, an empty string.
     """
-    return find_folder_split(relative_path.split("/")[0].split(".")[0].split("-")[0])
+    return find_named_split(relative_path.split("/")[0].split(".")[0].split("-")[0])
 
 
 def find_file_split(relative_path: str) -> str:
@@ -115,8 +115,8 @@ def find_file_split(relative_path: str) -> str:
     The result is an empty string if neither is named after a split.
     """
     *folders, file = relative_path.split("/")
-    split = find_folder_split(file.partition(".")[0].partition("-")[0])
-    return split or (find_folder_split(folders[-1]) if folders else "")
+    split = find_named_split(file.partition(".")[0].partition("-")[0])
+    return split or (find_named_split(folders[-1]) if folders else "")
 
 
 def find_split_in_top_name(relative_path: str) -> str:
@@ -141,13 +141,13 @@ def find_split_in_path(relative_path: str) -> str:
     The result is an empty string if no word is a split.
     """
     words = (word for part in reversed(relative_path.split("/")) for word in _BETWEEN_WORDS.split(part))
-    splits = (find_folder_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
+    splits = (find_named_split(match[1]) for word in words if (match := _WORD.fullmatch(word)))
     return next(filter(None, splits), "")
 
 
 def _find_only_split(name: str) -> str:
     """Return the split among the words of a name; an empty string if there is no split or several."""
-    splits = {split for word in _BETWEEN_WORDS.split(name) if (split := find_folder_split(word))}
+    splits = {split for word in _BETWEEN_WORDS.split(name) if (split := find_named_split(word))}
     return splits.pop() if len(splits) == 1 else ""
 
 

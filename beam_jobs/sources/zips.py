@@ -29,7 +29,7 @@ from beam_jobs.sources.named_splits import (
     NamedSplits,
     find_class_and_split,
     find_file_split,
-    find_folder_split,
+    find_named_split,
     find_split_in_file_name,
     take_first_names,
 )
@@ -194,7 +194,7 @@ class Zips(ClassifiedSource):
             labels = (self.classes.resolve(folder_class, origin),)
         elif folders:
             # If folders are not classes (--label-from, --unlabelled), the outermost may be a split.
-            split = find_folder_split(folders[0])
+            split = find_named_split(folders[0])
         if split:
             reject_split_flag(self.options, f"{unit.path} has split folders already ({split})")
         split = self.splits.find_member_split(unit.split, split, origin)

@@ -27,7 +27,7 @@ from beam_jobs.references.repeated_keys import Repeat
 from beam_jobs.sources.annotated.picture_index import Picture, find_path_below, list_pictures, load_index
 from beam_jobs.sources.annotated.scan import AnnotationFacts, AnnotationScan, Block, PictureScan
 from beam_jobs.sources.classes import read_labels
-from beam_jobs.sources.named_splits import find_folder_split
+from beam_jobs.sources.named_splits import find_named_split
 from beam_jobs.sources.options import FAIL_UNANNOTATED, SKIP_UNANNOTATED, SourceOptions, reject_split_flag
 from beam_jobs.sources.source import Scan, ScannedSource, make_reference
 from tpudata.errors import BadRecordError, SourceError
@@ -323,4 +323,4 @@ class AnnotatedImages(ScannedSource):
 def _find_outer_split(folders: Sequence[str]) -> str:
     """Return the split that the outermost folder, or the one below `images`, is named after; an empty string if there is none."""
     split_folders = folders[1:2] if folders[:1] == ["images"] else folders[:1]
-    return find_folder_split(split_folders[0]) if split_folders else ""
+    return find_named_split(split_folders[0]) if split_folders else ""

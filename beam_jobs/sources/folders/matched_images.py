@@ -17,7 +17,7 @@ from beam_jobs.options import ConvertOptions
 from beam_jobs.references.reference import NO_FEATURES, Reference
 from beam_jobs.references.rejection import Reject, add_key, raise_rejection
 from beam_jobs.sources.classes import Classes, ClassifiedSource
-from beam_jobs.sources.named_splits import find_class_and_split, find_folder_split
+from beam_jobs.sources.named_splits import find_class_and_split, find_named_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.path_labels import PathLabels
 from beam_jobs.sources.source import make_reference
@@ -138,7 +138,7 @@ class MatchedImages(ClassifiedSource):
         folders = key.split("/")[:-1]
         # The folder above the class; if no folder is a class, the outermost.
         split_folders = folders[-2:-1] if self.folder_classes else folders[:1]
-        return find_folder_split(split_folders[0]) if split_folders else ""
+        return find_named_split(split_folders[0]) if split_folders else ""
 
     def _reject_splits(self, paths: Iterable[str]) -> None:
         """Raise UsageError if --split is passed, and one of these paths has a folder that is a split."""

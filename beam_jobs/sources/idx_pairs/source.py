@@ -1,6 +1,6 @@
 """IDX pairs, as MNIST and Fashion-MNIST come: PREFIX-images-idx3-ubyte and PREFIX-labels-idx1-ubyte, with gzip or without.
 
-The last word of the prefix names the split: t10k-* is test, and other words are those of `find_folder_split`, such as train-*,
+The last word of the prefix names the split: t10k-* is test, and other words are those of `find_named_split`, such as train-*,
 val-* and test-*; any other word names no split. A key is IMAGES/NUMBER: the name of the images file without .gz, and the image's
 number from 0 in eight digits.
 """
@@ -29,7 +29,7 @@ from beam_jobs.sources.idx_pairs.file import (
     read_label_pieces,
     reject_trailing_bytes,
 )
-from beam_jobs.sources.named_splits import find_folder_split
+from beam_jobs.sources.named_splits import find_named_split
 from beam_jobs.sources.options import SourceOptions, reject_split_flag
 from beam_jobs.sources.source import make_reference
 from tpudata.console.tables import count_text
@@ -207,7 +207,7 @@ def _find_pair(path: str) -> _Pair:
         raise SourceError(f"{path} has no {partner_kind} file next to it. Both come in a pair: {name_start}-idx...")
     key_prefix = paths_by_kind["images"].rpartition("/")[2].removesuffix(".gz")
     last_word = re.split(r"[-_.]", match["prefix"].rstrip("-_."))[-1]
-    split = "test" if last_word == _T10K else find_folder_split(last_word)
+    split = "test" if last_word == _T10K else find_named_split(last_word)
     return _Pair(paths_by_kind["images"], paths_by_kind["labels"], key_prefix, split)
 
 

@@ -25,7 +25,7 @@ from beam_jobs.references.ranged_file import file_size
 from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers, read_pieces
-from beam_jobs.sources.named_splits import find_folder_split
+from beam_jobs.sources.named_splits import find_named_split
 from tpudata.errors import CorruptionError, SourceError
 from tpudata.storage import storage_for
 
@@ -158,7 +158,7 @@ def open_mat_file(path: str) -> MatFile:
     check_shape(path, images.shape[:3])
     name = path.rpartition("/")[2]
     first_word = re.split(r"[-_.]", name)[0]
-    split = _EXTRA if first_word == _EXTRA else find_folder_split(first_word)
+    split = _EXTRA if first_word == _EXTRA else find_named_split(first_word)
     return MatFile(path, name, split, images, labels)
 
 

@@ -26,7 +26,7 @@ from beam_jobs.image_records.pixels import Pixels
 from beam_jobs.sources.idx_pairs.file import check_shape
 from beam_jobs.sources.image_arrays.image_set import ImageRow, ImageSet
 from beam_jobs.sources.image_arrays.pieces import PieceReader, read_numbers
-from beam_jobs.sources.named_splits import find_folder_split
+from beam_jobs.sources.named_splits import find_named_split
 from beam_jobs.sources.zips import ENCRYPTED, find_content_offset, open_zip
 from tpudata.console.tables import count_text
 from tpudata.error_text.lines import one_line
@@ -160,7 +160,7 @@ def open_npz_file(path: str) -> list[NpzSet]:
     for other_words, image_array in sorted(images_by_words.items()):
         label_array = labels_by_words[other_words]
         _check_pair(path, image_array, label_array)
-        split = next(filter(None, map(find_folder_split, other_words.split("_"))), "")
+        split = next(filter(None, map(find_named_split, other_words.split("_"))), "")
         sets.append(NpzSet(path, f"{file_name}/{image_array.name}", split, image_array, label_array))
     return sets
 

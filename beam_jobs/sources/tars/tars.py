@@ -27,7 +27,7 @@ from beam_jobs.sources.named_splits import (
     NamedSplits,
     find_class_and_split,
     find_file_split,
-    find_folder_split,
+    find_named_split,
     find_split_in_file_name,
     take_first_names,
 )
@@ -264,7 +264,7 @@ class Tars(ClassifiedSource):
             labels: tuple[str, ...] = ()
             if not self.has_classes or self.path_labels is not None:
                 # If folders are not classes, the outermost may be a split. --label-from reads labels from the whole path later.
-                split = find_folder_split(folders[0]) if folders else ""
+                split = find_named_split(folders[0]) if folders else ""
             elif unit.label:
                 # The class of an inner tar.
                 labels = (unit.label,)
