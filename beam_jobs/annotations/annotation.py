@@ -56,7 +56,7 @@ class ObjectAnnotation(NamedTuple):
         box: ymin, xmin, ymax and xmax: the edges of the box.
         class_name: name of its class; empty in a form without classes of objects.
         is_crowd: whether it is a group of objects; None if the file does not state it.
-        is_difficult: whether it is marked as hard to recognise; None if the file does not state it.
+        is_difficult: whether it is marked as hard to recognize; None if the file does not state it.
         area: area in pixels of the picture as annotated; None if the file does not state it.
         segmentation: the pixels that it covers; None if the file does not state them.
         keypoints: float64 (x, y, visibility) of each keypoint, from `pack_keypoints`. Visibility is 0 for an unplaced keypoint,
@@ -99,7 +99,7 @@ class ImageAnnotation(NamedTuple):
         place: position of the annotation in its file.
         width: width in pixels of the picture as annotated; 0 if the file does not state it.
         height: height in pixels of the picture as annotated; 0 if the file does not state it.
-        is_normalised: whether coordinates are fractions of the sides, instead of pixels.
+        is_normalized: whether coordinates are fractions of the sides, instead of pixels.
         objects: the objects, in the order of the file.
         captions: texts that describe the picture.
         classes: names of the classes of the whole picture.
@@ -113,7 +113,7 @@ class ImageAnnotation(NamedTuple):
     place: Place
     width: int = 0
     height: int = 0
-    is_normalised: bool = False
+    is_normalized: bool = False
     objects: tuple[ObjectAnnotation, ...] = ()
     captions: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class ImageAnnotation(NamedTuple):
 
     def join(self, parts: Iterable[ImageAnnotation]) -> ImageAnnotation:
         """Return this annotation merged with later parts: lists are concatenated, and a value that this one lacks comes from the
-        first part that has it. `picture`, `place` and `is_normalised` stay those of this annotation.
+        first part that has it. `picture`, `place` and `is_normalized` stay those of this annotation.
         """
         all_parts = [self, *parts]
         return self._replace(

@@ -63,13 +63,13 @@ def find_form(path: str) -> AnnotationForm:
 
 
 def _find_form_of_file(path: str) -> AnnotationForm | None:
-    """Return the first form that recognises a file; None if its form is unknown."""
+    """Return the first form that recognizes a file; None if its form is unknown."""
     head = read_head(path, HEAD_BYTES)
     return next(filter(None, (form_class.detect_file(path, head) for form_class in FORMS)), None)
 
 
 def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | None:
-    """Return the form of a folder, or of the only annotation file in it; None if no form recognises the folder or a file in it.
+    """Return the form of a folder, or of the only annotation file in it; None if no form recognizes the folder or a file in it.
 
     Raises:
         SourceError: the folder has several annotation files, or `AnnotationForm.detect_folder` raises it.
@@ -86,7 +86,7 @@ def _find_form_of_folder(path: str, entries: list[Entry]) -> AnnotationForm | No
 
 
 def _make_unknown_form_error(path: str) -> SourceError:
-    """Return the error of a file or folder that no form recognises; its message lists the forms."""
+    """Return the error of a file or folder that no form recognizes; its message lists the forms."""
     titles = "; ".join(form_class.title for form_class in FORMS)
     return SourceError(
         f"{path}: no annotations of a known form (expected one of: {titles}). Pass another file or folder."

@@ -16,7 +16,7 @@ def is_picture_name(path: str) -> bool:
 
 def make_match_key(path: str) -> str:
     """Return the last part of a picture's path or name without an image extension: candidates for a match share it."""
-    return drop_extension(_normalise(path).rpartition("/")[2])
+    return drop_extension(_normalize(path).rpartition("/")[2])
 
 
 def is_same_picture(name: str, path: str) -> bool:
@@ -29,7 +29,7 @@ def is_same_picture(name: str, path: str) -> bool:
         name: name or path of the picture in the annotation file.
         path: path of the picture, for example its key in a conversion.
     """
-    name, path = _normalise(name), _normalise(path)
+    name, path = _normalize(name), _normalize(path)
     name_base, path_base = drop_extension(name), drop_extension(path)
     name_extension, path_extension = name[len(name_base) :].lower(), path[len(path_base) :].lower()
     if name_extension and path_extension and name_extension != path_extension:
@@ -40,7 +40,7 @@ def is_same_picture(name: str, path: str) -> bool:
 
 def is_whole_path(name: str, path: str) -> bool:
     """Return whether a name in an annotation file is a picture's whole path, so that it names no other picture."""
-    return _normalise(name) == _normalise(path)
+    return _normalize(name) == _normalize(path)
 
 
 def drop_extension(path: str) -> str:
@@ -50,7 +50,7 @@ def drop_extension(path: str) -> str:
     return path[:dot] if dot > path.rfind("/") + 1 and path[dot:].lower() in PICTURE_EXTENSIONS else path
 
 
-def _normalise(path: str) -> str:
+def _normalize(path: str) -> str:
     """Return a path with `/` for `\\`, in NFC (macOS decomposes accents), and without a leading `./`."""
     text = path if path.isascii() else unicodedata.normalize("NFC", path)
     text = text.replace("\\", "/")

@@ -2,7 +2,7 @@
 
 COCO's formats, and the order of pixels in run lengths (by column): https://cocodataset.org/#format-data and
 cocoapi/common/maskApi.c. pycocotools draws the polygons, by COCO's rule for the pixels at an edge. Run lengths are decoded here:
-pycocotools 2.0.11 returns uninitialised memory for run lengths that end early.
+pycocotools 2.0.11 returns uninitialized memory for run lengths that end early.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Polygons(NamedTuple):
 
     Attributes:
         points: float64 x and y of each point, for each polygon, from `pack_polygon`.
-        is_normalised: whether they are fractions of the sides.
+        is_normalized: whether they are fractions of the sides.
     """
 
     points: tuple[bytes, ...]
-    is_normalised: bool = False
+    is_normalized: bool = False
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
@@ -72,7 +72,7 @@ class Polygons(NamedTuple):
         sides = np.array([width, height], np.float64)
         polygons = []
         for packed_points in self.points:
-            points = np.frombuffer(packed_points, np.float64).reshape(-1, 2) * (sides if self.is_normalised else 1.0)
+            points = np.frombuffer(packed_points, np.float64).reshape(-1, 2) * (sides if self.is_normalized else 1.0)
             # These comparisons also reject NaN. An edge to a point far outside would take memory for each of its pixels.
             if not ((points >= -MAX_OUTSIDE) & (points <= sides + MAX_OUTSIDE)).all():
                 raise ValueError(

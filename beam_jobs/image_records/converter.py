@@ -38,7 +38,7 @@ class ImageConverter(InputConverter):
         options: rules for checking and storing images.
         several_labels: whether a record may have several classes or none, as lists, instead of exactly one.
         extra: schema of `Reference.features`: values of a static shape, lists of any length, or images and label maps of any size.
-            Part of the digests of inputs, by which a resumed run recognises its shards: do not rename this field.
+            Part of the digests of inputs, by which a resumed run recognizes its shards: do not rename this field.
 
     Raises:
         UsageError: an extra feature has the wrong shape, or a name that is used already.

@@ -9,7 +9,7 @@ import dataclasses
 from typing import NamedTuple, Protocol
 
 # Rows of text have columns that no field refers to; folders of text look like classes, but text has none; some files were
-# recognised as lines, and some as rows.
+# recognized as lines, and some as rows.
 COLUMNS, TEXT_FOLDERS, FOUND_LINES, FOUND_ROWS = "columns", "text_folders", "found_lines", "found_rows"
 # Parquet files of images have extra columns; samples of a WebDataset have extra fields, or their classes in text files.
 IMAGE_COLUMNS, SAMPLE_FIELDS, TEXT_CLASSES = "image_columns", "sample_fields", "text_classes"

@@ -20,7 +20,7 @@ def raise_rejection(error: BadRecordError) -> None:
 
 
 def add_key(error: BadRecordError, key: str | None) -> BadRecordError:
-    """Return the error with the record's key, None if unknown: --append recognises the record by it even if the input has moved."""
+    """Return the error with the record's key, None if unknown: --append recognizes the record by it even if the input has moved."""
     return BadRecordError(error.source, error.reason, error.offset, key)
 
 

@@ -140,7 +140,7 @@ class SourceOptions:
         None,
         FlagGroup.LABELS,
         "annotations of the pictures in SRC: a file or a folder of COCO, Pascal VOC, YOLO, Open Images, CelebA, captions, label"
-        " maps and other forms, recognised by content",
+        " maps and other forms, recognized by content",
         Value("FILE|DIR"),
         stored=Stored(TEXT, is_optional=True),
     )

@@ -1,6 +1,6 @@
 # ruff: noqa: ARG001, ARG002  (TPUEstimator looks at the names of a model_fn's arguments; hooks get all of theirs)
 """Programs of scripts/oracle_tf215 with what public programs do in addition to training: results they read, iterators that hooks
-initialise, sparse features, steps that do not count, and checkpoints with partitioned variables."""
+initialize, sparse features, steps that do not count, and checkpoints with partitioned variables."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class InitializingHook(tf.train.SessionRunHook):
         return iterator.get_next()
 
 
-def initialised_iterator(folder):
-    """Train and evaluate with an iterator that a hook initialises."""
+def initialized_iterator(folder):
+    """Train and evaluate with an iterator that a hook initializes."""
     copy_start(folder)
     hook = InitializingHook()
     estimator = make_estimator(folder, make_model_fn())
@@ -296,7 +296,7 @@ def partitioned(folder):
 
 CARRIED = (
     results,
-    initialised_iterator,
+    initialized_iterator,
     sparse_features,
     skipped_steps,
     counting_hook,

@@ -53,7 +53,7 @@ class Model:
         return getattr(self.tpu, "CrossShardOptimizer", lambda inner: inner)(optimizer)
 
     def minimize(self, loss=None):
-        """Return the operation of a step that minimises a loss, by default the square of w, and counts the global step."""
+        """Return the operation of a step that minimizes a loss, by default the square of w, and counts the global step."""
         optimizer = self.wrapped(tf.train.GradientDescentOptimizer(0.1))
         loss = self.loss if loss is None else loss
         return optimizer.minimize(loss, global_step=tf.train.get_global_step(), var_list=[self.w])
@@ -237,7 +237,7 @@ def global_step_counted_twice(m):
 
 
 def second_optimizer_unused(m):
-    """Minimise another variable with a second optimizer, whose operation nothing runs."""
+    """Minimize another variable with a second optimizer, whose operation nothing runs."""
     other = tf.get_variable("other", [], initializer=tf.ones_initializer())
     if m.trains:
         m.wrapped(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(other * other, var_list=[other])

@@ -142,7 +142,7 @@ def summaries(folder):
 
 
 def summaries_of_variables(folder):
-    """Summarise variables, the global step, and an assignment that only a summary runs, in loops of several steps."""
+    """Summarize variables, the global step, and an assignment that only a summary runs, in loops of several steps."""
 
     def logits_fn(features, training):
         logits = dense(features, training)

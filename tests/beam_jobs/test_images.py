@@ -143,7 +143,7 @@ def test_split_folders_become_splits_with_shared_labels(tmp_path: Path) -> None:
         convert(tmp_path / "in", tmp_path / "other", "--split", "train=0.5,test=0.5")
 
 
-def test_recognises_other_names_of_split_folders(tmp_path: Path) -> None:
+def test_recognizes_other_names_of_split_folders(tmp_path: Path) -> None:
     for name in ("Train", "val"):
         make_pictures(tmp_path / "in" / name, 6)
     convert(tmp_path / "in", tmp_path / "out")

@@ -1,6 +1,6 @@
 """Datasets whose inputs have payloads and features of every kind keep the bytes of earlier versions.
 
-Their files include the keys, by which an append recognises an input, and the digests of inputs, by which a resumed run recognises
+Their files include the keys, by which an append recognizes an input, and the digests of inputs, by which a resumed run recognizes
 a shard.
 """
 

@@ -77,7 +77,7 @@ def test_builds_and_parses_names_of_appended_shards(append: int, prefix: str) ->
     assert keys_name(name) == f"index/{prefix}-00007-of-123456.keys"
 
 
-def test_recognises_names_of_reject_lists() -> None:
+def test_recognizes_names_of_reject_lists() -> None:
     assert is_listing_rejects("listing-0123456789abcdef.jsonl")
     # That of a shard of a split called listing, and two that lead elsewhere.
     for name in ("listing-00000-of-00001.jsonl", "../listing-00.jsonl", "listing-00.jsonl/x"):

@@ -14,7 +14,7 @@ from tpudata.format.tokenizer_file import TokenizerFile, is_tokenizer_name, toke
 from tpudata.tokenizers import chars, hugging_face, sentencepiece
 
 
-def test_recognises_only_names_of_tokenizer_files() -> None:
+def test_recognizes_only_names_of_tokenizer_files() -> None:
     assert all(map(is_tokenizer_name, (chars.FILE, hugging_face.FILE, sentencepiece.FILE, "tokenizer.txt")))
     names = (
         "",

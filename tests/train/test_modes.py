@@ -36,7 +36,7 @@ def _json(path: Path) -> Any:
 
 
 def stored_records(data: Path, split: str) -> list[bytes]:
-    """Return the records of a split as they are stored, serialised Examples."""
+    """Return the records of a split as they are stored, serialized Examples."""
     dataset = open_dataset(str(data))
     paths = [dataset.shard_path(shard) for shard in dataset.manifest.split(split).shards]
     return [record for path in paths for _, record in read_records(path)]

@@ -72,7 +72,7 @@ def name_of_files(paths: Sequence[str]) -> str:
 
 
 def translate_reader_error(error: BaseException, *, may_be_plain: bool = False) -> TpudataError | None:
-    """Return tpudata's error for an error that was raised while TensorFlow read records; None if the error is not recognised.
+    """Return tpudata's error for an error that was raised while TensorFlow read records; None if the error is not recognized.
 
     The returned error is the cause that `recover_own_error` finds, or has the file and record as far as they can be found.
 

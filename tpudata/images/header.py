@@ -196,7 +196,7 @@ def _read_jpeg(data: bytes) -> ImageHeader:
     adobe_transform = None
     is_regular = True
     if end > position and data[position] != 0xFF:
-        # TensorFlow and Pillow do not recognise a file without this marker as a JPEG.
+        # TensorFlow and Pillow do not recognize a file without this marker as a JPEG.
         raise ValueError("JPEG without a marker after its start (at byte 2)")
     unpack_segment = _SEGMENT.unpack_from
     while position + 4 <= end:

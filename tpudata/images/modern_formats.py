@@ -1,4 +1,4 @@
-"""AVIF, HEIC and JPEG 2000: opening them, recognising lossless ones, and the sampling of their colours."""
+"""AVIF, HEIC and JPEG 2000: opening them, recognizing lossless ones, and the sampling of their colours."""
 
 from __future__ import annotations
 

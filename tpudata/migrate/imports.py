@@ -102,7 +102,7 @@ def _list_new_imports(rewriter: Rewriter) -> list[str]:
 
 def _rewrite_statement(rewriter: Rewriter, statement: _Import, new_lines: list[str]) -> None:
     """Replace an import with what it becomes, and with new lines after it; remove it if nothing is left."""
-    # In the normal form that new imports have, so that an import that stays the same is recognised.
+    # In the normal form that new imports have, so that an import that stays the same is recognized.
     old_text = ast.unparse(statement)
     # Code that tests TensorFlow's release stays unchanged.
     is_guarded = statement in rewriter.plan.guarded_nodes

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tpudata.storage.interface import Entry
 from tpudata.storage.select import storage_for
 
-# Enough for callers that look only at the first entries, to recognise the form of an input.
+# Enough for callers that look only at the first entries, to recognize the form of an input.
 _FIRST_ENTRIES = 1 << 14
 
 

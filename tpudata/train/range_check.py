@@ -184,7 +184,7 @@ def _assert_shares(value_range: ValueRange, shares: tf.Tensor) -> tf.Operation:
 
 
 def _make_message(value_range: ValueRange, wrong_value: tf.Tensor) -> tf.Tensor:
-    """Return a message in the form that `tpudata.error_text.libraries` recognises; `wrong_value` is a string."""
+    """Return a message in the form that `tpudata.error_text.libraries` recognizes; `wrong_value` is a string."""
     import tensorflow as tf
 
     begin = f"Feature {value_range.feature}: a value does not fit {value_range.model} (got "

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from beam_jobs.file_names import is_ignored_name
 from tpudata.storage import Entry, files_below, folder_ranges, lazy_entries, storage_for
 
-# Number of bytes at the start of a file from which its form is recognised.
+# Number of bytes at the start of a file from which its form is recognized.
 HEAD_BYTES = 1 << 16
-# Number of entries at the start of a folder from which its form is recognised.
+# Number of entries at the start of a folder from which its form is recognized.
 MAX_ENTRIES = 10_000
 # Number of subfolders at the start of a folder that `find_first_file` searches.
 _MAX_FOLDERS = 4
@@ -35,7 +35,7 @@ def list_paths_below(folder: str, suffixes: Sequence[str]) -> Iterator[tuple[str
 
 def list_first_entries(folder: str) -> list[Entry]:
     """Return the first 10,000 entries of a folder in the order of their names, without the ignored ones among them."""
-    # The entries are not checked: a pipe or a device in the folder must not keep its form from being recognised.
+    # The entries are not checked: a pipe or a device in the folder must not keep its form from being recognized.
     entries = itertools.islice(lazy_entries(folder, checked=False), MAX_ENTRIES)
     return [entry for entry in entries if not is_ignored_name(entry.name)]
 

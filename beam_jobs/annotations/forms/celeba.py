@@ -33,7 +33,7 @@ _PICTURE_COLUMN = "image_id"
 _BOX_COLUMNS = ("x_1", "y_1", "width", "height")
 _POINTS = ("lefteye", "righteye", "nose", "leftmouth", "rightmouth")
 _LANDMARK_COLUMNS = tuple(f"{point}_{axis}" for point in _POINTS for axis in "xy")
-# A list of attributes is recognised by one of its 40 names.
+# A list of attributes is recognized by one of its 40 names.
 _ATTRIBUTE_COLUMN = "Smiling"
 _PARTITION_NAMES = ("list_eval_partition.txt", "list_eval_partition.csv")
 _COUNT_AND_COLUMNS = re.compile(rb"\d+[ \t]*\r?\n(?P<columns>[^\r\n]+)")

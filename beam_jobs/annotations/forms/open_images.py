@@ -103,7 +103,7 @@ def _parse_box(row: TableRow, names_by_label: dict[str, str]) -> ImageAnnotation
     is_group = row.cells.get("IsGroupOf")
     is_crowd = None if is_group in (None, _UNKNOWN) else is_group == "1"
     annotated_object = ObjectAnnotation(box, _find_class_name(row, names_by_label), is_crowd)
-    return ImageAnnotation(row.cells["ImageID"], row.place, is_normalised=True, objects=(annotated_object,))
+    return ImageAnnotation(row.cells["ImageID"], row.place, is_normalized=True, objects=(annotated_object,))
 
 
 def _parse_class(row: TableRow, names_by_label: dict[str, str]) -> ImageAnnotation:

@@ -124,7 +124,7 @@ class YoloForm(AnnotationForm):
             except ValueError as error:
                 yield place.make_error(str(error), picture)
                 return
-        yield ImageAnnotation(picture, Place(part), is_normalised=True, objects=tuple(objects))
+        yield ImageAnnotation(picture, Place(part), is_normalized=True, objects=tuple(objects))
 
 
 def _find_picture_name(relative_path: str) -> str:
@@ -162,7 +162,7 @@ def _parse_object(cells: list[str], names: _Names) -> ObjectAnnotation:
             else "a box, or 3 points of a polygon or more"
         )
         raise ValueError(f"{len(coordinates)} numbers after the class (expected those of {expected})")
-    polygon = Polygons((pack_polygon(coordinates),), is_normalised=True)
+    polygon = Polygons((pack_polygon(coordinates),), is_normalized=True)
     return ObjectAnnotation(polygon.bounds, name, segmentation=polygon)
 
 

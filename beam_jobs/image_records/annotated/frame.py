@@ -95,17 +95,17 @@ class View(NamedTuple):
         """Pixels of the record's picture for each annotated pixel."""
         return self.stored_width * self.stored_height / (self.width * self.height)
 
-    def convert_box(self, box: Box, *, is_normalised: bool) -> Box:
+    def convert_box(self, box: Box, *, is_normalized: bool) -> Box:
         """Return a box in fractions of the sides of the record's picture.
 
         Args:
             box: ymin, xmin, ymax and xmax.
-            is_normalised: whether the coordinates are fractions of the sides, instead of pixels.
+            is_normalized: whether the coordinates are fractions of the sides, instead of pixels.
 
         Raises:
             ValueError: the box has no area, or is outside of the picture by more than a pixel.
         """
-        scale_x, scale_y = (1, 1) if is_normalised else (self.width, self.height)
+        scale_x, scale_y = (1, 1) if is_normalized else (self.width, self.height)
         ymin, xmin, ymax, xmax = box
         if not (xmin < xmax and ymin < ymax):  # Also rejects NaN.
             raise ValueError(f"a box without area: {_format_box(box)}; {_BOX_FIX}")
@@ -125,9 +125,9 @@ class View(NamedTuple):
         ymin, xmin, ymax, xmax = edges.tolist()
         return ymin, xmin, ymax, xmax
 
-    def convert_point(self, x: float, y: float, *, is_normalised: bool) -> tuple[float, float]:
+    def convert_point(self, x: float, y: float, *, is_normalized: bool) -> tuple[float, float]:
         """Return a point as x and y in fractions of the record's sides; ValueError if it is outside by more than a pixel."""
-        x_fraction, y_fraction = (x, y) if is_normalised else (x / self.width, y / self.height)
+        x_fraction, y_fraction = (x, y) if is_normalized else (x / self.width, y / self.height)
         if not self._is_inside(x_fraction, y_fraction):
             raise ValueError(
                 f"a keypoint outside of its picture of {self.width} x {self.height} pixels: x {x:g}, y {y:g}"

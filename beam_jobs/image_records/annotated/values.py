@@ -96,7 +96,7 @@ def _list_object_values(
     for number, annotated_object in enumerate(annotation.objects, start=1):
         try:
             for name, values in _yield_object_values(
-                schema, annotated_object, view, segments, annotation.is_normalised
+                schema, annotated_object, view, segments, annotation.is_normalized
             ):
                 lists[name] += values
         except ValueError as error:
@@ -110,7 +110,7 @@ def _yield_object_values(
     annotated_object: ObjectAnnotation,
     view: View,
     segments: Segments | None,
-    is_normalised: bool,
+    is_normalized: bool,
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield (name of a feature, values that one object adds to its list); ValueError if the object does not fit the picture.
 
@@ -119,9 +119,9 @@ def _yield_object_values(
         annotated_object: annotation of the object.
         view: the picture as it was annotated, and in its record.
         segments: ids of the picture's segments, uint32 [height, width]; None if it has no PNG of segments.
-        is_normalised: whether coordinates are fractions of the sides, instead of pixels.
+        is_normalized: whether coordinates are fractions of the sides, instead of pixels.
     """
-    box = view.convert_box(annotated_object.box, is_normalised=is_normalised)
+    box = view.convert_box(annotated_object.box, is_normalized=is_normalized)
     for edge, value in zip(("ymin", "xmin", "ymax", "xmax"), box, strict=True):
         yield f"image/object/bbox/{edge}", [value]
     if kinds.OBJECT_CLASSES in schema.kinds:
@@ -133,21 +133,21 @@ def _yield_object_values(
     if kinds.DIFFICULT in schema.kinds:
         yield "image/object/difficult", [int(bool(annotated_object.is_difficult))]
     if kinds.AREAS in schema.kinds:
-        yield "image/object/area", [_compute_area(annotated_object, view, is_normalised)]
+        yield "image/object/area", [_compute_area(annotated_object, view, is_normalized)]
     if kinds.MASKS in schema.kinds:
         yield "image/object/mask", [_encode_mask(annotated_object, view, segments)]
     if schema.keypoints:
-        yield from _place_keypoints(schema, annotated_object, view, is_normalised)
+        yield from _place_keypoints(schema, annotated_object, view, is_normalized)
 
 
-def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalised: bool) -> float:
+def _compute_area(annotated_object: ObjectAnnotation, view: View, is_normalized: bool) -> float:
     """Return the area of an object in pixels of the stored picture; the area of its box if the annotation has no area.
 
     Raises:
         ValueError: the area is negative, or not a number that float32 holds; or there is no area, and the box is invalid.
     """
     if annotated_object.area is None:
-        ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalised=is_normalised)
+        ymin, xmin, ymax, xmax = view.convert_box(annotated_object.box, is_normalized=is_normalized)
         return (ymax - ymin) * (xmax - xmin) * view.stored_width * view.stored_height
     # Unlike `area < 0`, this also rejects NaN.
     if not annotated_object.area >= 0 or float32_problem(annotated_object.area, rounds=True):
@@ -165,7 +165,7 @@ def _encode_mask(annotated_object: ObjectAnnotation, view: View, segments: Segme
 
 
 def _place_keypoints(
-    schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalised: bool
+    schema: AnnotationSchema, annotated_object: ObjectAnnotation, view: View, is_normalized: bool
 ) -> Iterator[tuple[str, list[Any]]]:
     """Yield (name of a feature, list of the x, y or visibility of keypoints in the stored image).
 
@@ -173,7 +173,7 @@ def _place_keypoints(
         schema: features of the annotations of the dataset, with the number of keypoints.
         annotated_object: annotation of the object.
         view: the picture as it was annotated, and in its record.
-        is_normalised: whether coordinates are fractions of the sides, instead of pixels.
+        is_normalized: whether coordinates are fractions of the sides, instead of pixels.
 
     Raises:
         ValueError: a keypoint is invalid, or the object has too many or too few.
@@ -186,7 +186,7 @@ def _place_keypoints(
     for x, y, visibility in points:
         if visibility not in (0, 1, 2):
             raise ValueError(f"a keypoint with visibility {visibility:g} (expected 0, 1 or 2)")
-        point = view.convert_point(x, y, is_normalised=is_normalised) if visibility else (0.0, 0.0)
+        point = view.convert_point(x, y, is_normalized=is_normalized) if visibility else (0.0, 0.0)
         placed_points.append((*point, int(visibility)))
     for name, values in zip(("x", "y", "visibility"), zip(*placed_points, strict=True), strict=True):
         yield f"image/object/keypoint/{name}", list(values)

@@ -63,7 +63,7 @@ class TextSource(PackSource):
         splits: splits that the names of the files stand for.
         columns: rules for classes and keys of documents.
         note: called with the kind of a note and an example: a column that is not stored, a folder that looks like a class, a
-            label from which blanks are removed, or a file that was recognised as rows or lines.
+            label from which blanks are removed, or a file that was recognized as rows or lines.
         range_bytes: target size of a part of a file, and of small files that are listed together.
         max_run_documents: number of documents from which a run ends.
         small_bytes: size of the smallest document that is not spooled.

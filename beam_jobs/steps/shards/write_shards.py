@@ -72,7 +72,7 @@ class _Inputs(NamedTuple):
         split: the shard's split.
         name: file name of the shard.
         packs: references to the inputs, in order.
-        entries: the entry by which an append recognises each input.
+        entries: the entry by which an append recognizes each input.
         digest: digest of everything that decides the shard's bytes.
     """
 

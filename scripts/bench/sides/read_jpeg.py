@@ -63,7 +63,7 @@ def report(images: Path, resized: Path | None, round_count: int, dali: str | Non
     for _ in range(round_count):
         for side in sides:
             figures[side].append(_run(side, dali or ""))
-    print(f"jpeg: batches of {BATCH}, {SIZE} x {SIZE}, normalised; median of {round_count} rounds")
+    print(f"jpeg: batches of {BATCH}, {SIZE} x {SIZE}, normalized; median of {round_count} rounds")
     print(f"    {'':<46}{'CPU per image':>14}{'ratio':>7}{'per s':>8}{'peak':>9}{'mean':>8}{'std':>7}")
     for side, side_figures in figures.items():
         medians = {key: statistics.median(figure[key] for figure in side_figures) for key in side_figures[0]}
@@ -80,7 +80,7 @@ def report(images: Path, resized: Path | None, round_count: int, dali: str | Non
             f"{medians['peak']:>6.0f} MB{medians['mean']:>8.3f}{medians['std']:>7.3f}"
         )
     print(
-        "    ratio: CPU time of the first line of the mode, divided by that of the line. Mean and std: of normalised values."
+        "    ratio: CPU time of the first line of the mode, divided by that of the line. Mean and std: of normalized values."
     )
 
 

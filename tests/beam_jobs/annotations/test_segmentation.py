@@ -57,7 +57,7 @@ def test_fills_polygons_as_pycocotools_does(data: st.DataObject, height: int, wi
     np.testing.assert_array_equal(found, expected.astype(np.bool_))
     sides = np.tile([width, height], 3)
     triangle = np.clip(numbers[0][:6], 0, sides)
-    scaled = Polygons((pack_polygon(triangle / sides),), is_normalised=True).draw_mask(height, width)
+    scaled = Polygons((pack_polygon(triangle / sides),), is_normalized=True).draw_mask(height, width)
     again = coco_mask.decode(coco_mask.frPyObjects([(triangle / sides * sides).tolist()], height, width))[:, :, 0]
     np.testing.assert_array_equal(scaled, again.astype(np.bool_))
 
@@ -77,7 +77,7 @@ def test_fills_polygons_as_pycocotools_does(data: st.DataObject, height: int, wi
         (Polygons((pack_polygon([0, 0, 3, 0, 3, 1e9]),)), "outside"),
         (Polygons((pack_polygon([0, 0, 3, 0, 3, float("nan")]),)), "outside"),
         (Polygons((pack_polygon([0, 0, 3, 0, 3, float("inf")]),)), "outside"),
-        (Polygons((pack_polygon([0, 0, 1, 0, 1, 2]),), is_normalised=True), "outside"),
+        (Polygons((pack_polygon([0, 0, 1, 0, 1, 2]),), is_normalized=True), "outside"),
         (SegmentId(7), "segment 7"),
     ],
 )

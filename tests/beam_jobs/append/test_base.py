@@ -357,7 +357,7 @@ def test_appends_a_new_tar_and_a_new_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["tar", "tar.gz"])
-def test_recognises_rejected_members_of_a_moved_tar(
+def test_recognizes_rejected_members_of_a_moved_tar(
     tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = io.BytesIO()

@@ -67,7 +67,7 @@ def test_standings_match_a_dictionary(old: list[tuple[str, int, bool]], new: lis
     assert find_standings(entries, [reference(key, size) for key, size, _ in new]) == expected
 
 
-def test_recognises_a_moved_rejection_by_its_name() -> None:
+def test_recognizes_a_moved_rejection_by_its_name() -> None:
     listed, other = BadRecordError("/in/list", "it is gone", 7, "a.jpg"), BadRecordError("/in/list", "it is gone", 7)
     moved = BadRecordError("/in/other", "it is gone", 9, "a.jpg")
     entries = [make_line_entry(format_reject_line(listed)), make_entry(reference("b"))]

@@ -55,7 +55,7 @@ def test_appends_a_missing_file_once_it_exists(listed: Path) -> None:
         convert_list(listed, "--append")
 
 
-def test_recognises_rejected_rows_that_moved(listed: Path, tmp_path: Path) -> None:
+def test_recognizes_rejected_rows_that_moved(listed: Path, tmp_path: Path) -> None:
     flags = ("--on-bad-record=skip", "--max-bad-records=50%")
     write_list(listed / "list.csv", "0.png,cat", "gone.png,cat", "1.png,dog")
     convert_list(listed, *flags)

@@ -371,7 +371,7 @@ def test_a_remote_job_reports_counts_and_survives_its_launcher(
         ("my.Runner", "my.Runner"),
     ],
 )
-def test_normalises_runner_names(name: str, runner: str) -> None:
+def test_normalizes_runner_names(name: str, runner: str) -> None:
     assert parse_beam_flags([f"--runner={name}"], 1)[0].get_all_options()["runner"] == runner
 
 

@@ -1,4 +1,4 @@
-"""The form of a text file, recognised by its content and its name."""
+"""The form of a text file, recognized by its content and its name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_finds_the_form_by_name_and_content(tmp_path: Path) -> None:
         "e.csv": (b'\xef\xbb\xbf"text", label\r\n"e,",1\r\n', ["e,"]),
         "f.csv": (b'"label";"text"\n1;f\n', ["f"]),
         "g.ndjson.gz": (gzip.compress(b'{"text": "g"}', mtime=0), ["g"]),
-        # Compression is recognised by the content, not by the name.
+        # Compression is recognized by the content, not by the name.
         "h.txt": (bz2.compress(b"h"), ["h"]),
         "i.txt.zst": (zstandard.compress(b"i"), ["i"]),
         "j.gz": (b"plain", ["plain"]),

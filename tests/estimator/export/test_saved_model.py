@@ -88,7 +88,7 @@ def test_the_default_signature_returns_the_predictions(model_dir: Path, tmp_path
     np.testing.assert_array_equal(outputs["inputs"], X)
 
 
-def test_a_parsing_receiver_takes_serialised_examples(model_dir: Path, tmp_path: Path) -> None:
+def test_a_parsing_receiver_takes_serialized_examples(model_dir: Path, tmp_path: Path) -> None:
     estimator = make_estimator(model_dir)
     outputs = load(estimator.export_savedmodel(str(tmp_path / "export"), parsing))[DEFAULT](examples=examples())
     np.testing.assert_allclose(outputs["outputs"], predicted(estimator), rtol=1e-6)

@@ -96,7 +96,7 @@ class Initializes(v1.train.SessionRunHook):  # type: ignore[misc]
 
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_hook_can_initialise_the_iterator_after_create_session(
+def test_a_hook_can_initialize_the_iterator_after_create_session(
     replicas: int, by_dataset: dict[int, Any], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"tpu_config": {"num_replicas": replicas}, "save_summary_steps": 1}
@@ -110,7 +110,7 @@ def test_a_hook_can_initialise_the_iterator_after_create_session(
     np.testing.assert_array_equal([next(rows)["inputs"] for _ in range(3)], X[:3])
 
 
-def test_rejects_an_iterator_that_nothing_initialises(tmp_path: Path) -> None:
+def test_rejects_an_iterator_that_nothing_initializes(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="Run its initializer in a hook's after_create_session"):
         make_estimator(tmp_path).train(Initializes().input_fn, steps=1)
 

@@ -271,7 +271,7 @@ def test_returns_numpy_scalars_for_every_name(tmp_path: Path) -> None:
     assert result["global_step"].item() == 0
 
 
-def test_writes_vectors_and_serialised_summaries_to_the_event_file(
+def test_writes_vectors_and_serialized_summaries_to_the_event_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def metrics(labels: Any, outputs: Any) -> dict[str, Any]:
@@ -299,7 +299,7 @@ def test_writes_vectors_and_serialised_summaries_to_the_event_file(
     assert values["loss"].simple_value == pytest.approx(result["loss"])
     assert "name" not in values
     assert [record.message for record in caplog.records if "summary" in record.message] == [
-        "The metric 'name' is not a number, nor a serialised Summary: it gets no summary."
+        "The metric 'name' is not a number, nor a serialized Summary: it gets no summary."
     ]
 
 

@@ -127,7 +127,7 @@ def test_two_replicas_start_warm_as_one_does(before: Any, tmp_path: Path) -> Non
 
 
 def batch_norm_model_fn(features: Any, labels: Any, mode: str) -> TPUEstimatorSpec:
-    """A linear model of normalised inputs, whose averages evaluation uses."""
+    """A linear model of normalized inputs, whose averages evaluation uses."""
     x = features["x"] * 3.0 + 5.0
     zeros, ones = v1.zeros_initializer(), v1.ones_initializer()
     with v1.variable_scope("norm"):

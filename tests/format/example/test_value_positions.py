@@ -1,4 +1,4 @@
-"""Places of values in serialised Examples, compared with what protobuf parses.
+"""Places of values in serialized Examples, compared with what protobuf parses.
 
 Places are private: readers show only the values.
 """
@@ -26,7 +26,7 @@ VALUES = st.one_of(
 
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
 def test_finds_the_places_of_values(features: dict[str, Any]) -> None:
-    for data in (encode_example(features), _serialised(features)):
+    for data in (encode_example(features), _serialized(features)):
         found = find_value_positions(data)
         assert found is not None
         assert set(found) == set(features)
@@ -43,7 +43,7 @@ def test_finds_the_places_of_values(features: dict[str, Any]) -> None:
                 np.testing.assert_array_equal(np.frombuffer(data[begin:end], "<f4"), expected)
 
 
-def _serialised(features: dict[str, Any]) -> bytes:
+def _serialized(features: dict[str, Any]) -> bytes:
     example = tf.train.Example()
     for name, value in features.items():
         entry = example.features.feature[name]

@@ -1,4 +1,4 @@
-"""Normalised images compared with numpy in double precision."""
+"""Normalized images compared with numpy in double precision."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_the_evaluation_crop_is_central(data: str, cache: bool, request: pytest.
         np.testing.assert_allclose(image, want, atol=0.51)
 
 
-def test_cropped_images_are_normalised_without_rounding(photos: Written) -> None:
+def test_cropped_images_are_normalized_without_rounding(photos: Written) -> None:
     rounded = images_of(photos.path, **TRAIN, images=Images(crop=TrainCrop(16)))
     floats = images_of(
         photos.path, **TRAIN, images=Images(crop=TrainCrop(16), normalize=Normalize.imagenet(), dtype="float32")
@@ -97,7 +97,7 @@ def test_cropped_images_are_normalised_without_rounding(photos: Written) -> None
     np.testing.assert_allclose(halves, floats, rtol=2**-8)
 
 
-def test_whole_images_are_normalised(raw_photos: Written) -> None:
+def test_whole_images_are_normalized(raw_photos: Written) -> None:
     options: Any = {"images": Images(normalize=Normalize((0.5,), (0.25,)), dtype="float32")}
     (got,) = images_of(raw_photos.path, 24, training=False, **options)
     want = (np.stack(raw_photos.images["train"]) / 255 - 0.5) / 0.25

@@ -78,7 +78,7 @@ def test_lists_a_folder_on_two_pages_once(store: FakeGcs, gcs: Storage) -> None:
     assert [entry.name for entry in gcs.list("gs://b/in")] == [f"{number:02d}" for number in range(20)]
 
 
-def test_recognises_a_folder_marked_by_an_empty_object(store: FakeGcs, gcs: Storage) -> None:
+def test_recognizes_a_folder_marked_by_an_empty_object(store: FakeGcs, gcs: Storage) -> None:
     store.put("b", "in/", b"")
     assert gcs.list("gs://b/in") == []
     found = gcs.stat("gs://b/in")
@@ -274,7 +274,7 @@ def test_expands_patterns_on_gs(store: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("path", ["gs://b/in", "gs://b/in/"])
-def test_recognises_a_marked_folder_with_and_without_a_final_slash(store: FakeGcs, gcs: Storage, path: str) -> None:
+def test_recognizes_a_marked_folder_with_and_without_a_final_slash(store: FakeGcs, gcs: Storage, path: str) -> None:
     store.put("b", "in/", b"")
     store.put("b", "in/a", b"a")
     found = gcs.stat(path)

@@ -129,7 +129,7 @@ def _require_examples(method: str, receiver_tensors: Mapping[str, Tensors]) -> t
     if len(tensors) == 1 and tensors[0].dtype == tf.string:
         return tensors[0]
     inputs = ", ".join(f"{name} ({tensor.dtype.name})" for name, tensor in receiver_tensors.items())
-    raise ValueError(f"a {method} signature takes one string tensor, serialised Examples; the receiver has {inputs}")
+    raise ValueError(f"a {method} signature takes one string tensor, serialized Examples; the receiver has {inputs}")
 
 
 def check_export_outputs(export_outputs: Mapping[str, ExportOutput] | None, owner: str) -> None:

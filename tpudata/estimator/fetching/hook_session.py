@@ -18,7 +18,7 @@ from tpudata.estimator.state.host_copies import HostCopies
 from tpudata.tensor_types import Array, Arrays, GraphElement, Tensors
 from tpudata.tensorflow_internals import eager_mode
 
-# Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialised.
+# Collection of the tensor that TensorFlow's hooks fetch for the global step: its value, after a test that it is initialized.
 _GLOBAL_STEP_READ = "global_step_read_op_cache"
 
 

@@ -148,7 +148,7 @@ def _add_serialized_summary(summary: tf.compat.v1.Summary, name: str, serialized
     try:
         values = tf.compat.v1.Summary.FromString(serialized).value
     except DecodeError:
-        _log.warning("The metric %r is not a number, nor a serialised Summary: it gets no summary.", name)
+        _log.warning("The metric %r is not a number, nor a serialized Summary: it gets no summary.", name)
         return
     for index, value in enumerate(values):
         value.tag = f"{name}/{index}"

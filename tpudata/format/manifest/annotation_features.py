@@ -1,4 +1,4 @@
-"""Annotations in records, recognised by the names of features: boxes of objects, the lists that belong to them, and captions.
+"""Annotations in records, recognized by the names of features: boxes of objects, the lists that belong to them, and captions.
 
 Boxes are four lists of floats, `PREFIX/bbox/ymin`, `xmin`, `ymax` and `xmax`, as TensorFlow's object detection names them, or one,
 `PREFIX/bbox` of shape (None, 4), as TFDS stores them: (ymin, xmin, ymax, xmax). All are fractions of the picture's sides.

@@ -58,7 +58,7 @@ def resize_map(values: tf.Tensor, size: tuple[int, ...]) -> tf.Tensor:
 def _decode(encoded: tf.Tensor, feature: Feature, shape: tuple[int | None, ...]) -> tf.Tensor:
     """Decode one label map, string scalar, which must have `shape`, with None for a size that may vary."""
     values = tf.io.decode_png(encoded, channels=1, dtype=tf.as_dtype(feature.dtype))
-    # Check the shape before the cast: the error then names DecodePng, by which `tpudata.error_text.libraries` recognises it.
+    # Check the shape before the cast: the error then names DecodePng, by which `tpudata.error_text.libraries` recognizes it.
     return tf.cast(tf.ensure_shape(values, shape), _DTYPES[feature.dtype])
 
 

@@ -75,5 +75,5 @@ def normalize(images: tf.Tensor, options: Normalize, dtype: tf.DType) -> tf.Tens
     offsets = [-mean / std for mean, std in zip(options.mean, options.std, strict=True)]
     row_offset = np.tile(np.array(offsets, np.float32), num_repeats)
     rows = tf.reshape(images, [-1, width * channels])
-    normalised = tf.cast(tf.cast(rows, tf.float32) * row_scale + row_offset, dtype)
-    return tf.ensure_shape(tf.reshape(normalised, tf.shape(images)), images.shape)
+    normalized = tf.cast(tf.cast(rows, tf.float32) * row_scale + row_offset, dtype)
+    return tf.ensure_shape(tf.reshape(normalized, tf.shape(images)), images.shape)

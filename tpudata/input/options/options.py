@@ -51,7 +51,7 @@ class Options:
     def __post_init__(self) -> None:
         check_flag("training", self.training)
         self.images.check_mode(self.training)
-        _check_function("parse", self.parse, "a function of a batch of serialised records")
+        _check_function("parse", self.parse, "a function of a batch of serialized records")
         # `parse` always has one argument. The arguments of the other functions depend on the labels and on the result of `parse`;
         # they are checked when the graph is made.
         if self.parse is not None:

@@ -113,7 +113,7 @@ class Tokens:
         return sequences
 
     def _choose_sequences(self, manifest: Manifest, fields: Fields, *, is_bare: bool) -> Sequences:
-        """Return the treatment of sequences: the id for padding and, if there are targets, how padding is recognised.
+        """Return the treatment of sequences: the id for padding and, if there are targets, how padding is recognized.
 
         `plan_sequences` checks the option `pad_id`.
 

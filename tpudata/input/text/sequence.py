@@ -28,7 +28,7 @@ class Sequences:
 
     Attributes:
         pad_id: token that fills up a row after its last token.
-        padding_mark: how padding, which is never a target, is recognised: "mask" if the reader pads, and makes a mask; "segments"
+        padding_mark: how padding, which is never a target, is recognized: "mask" if the reader pads, and makes a mask; "segments"
             if `segment_ids` is 0 for padding; "pad" if all trailing ids `pad_id` are padding; "eos" if the first of these ids ends
             the text, and only the others are padding. None without targets.
     """
@@ -90,7 +90,7 @@ class Sequences:
     def _has_next(self, features: dict[str, tf.Tensor]) -> tf.Tensor:
         """Return for each token but the last whether the next token continues its document: bool [..., L - 1].
 
-        Padding is recognised as `padding_mark` sets: by a mask, by `segment_ids`, or as trailing ids `pad_id`.
+        Padding is recognized as `padding_mark` sets: by a mask, by `segment_ids`, or as trailing ids `pad_id`.
         """
         if self.padding_mark == "mask":
             return tf.cast(features[make_mask_name(INPUT_IDS)][..., 1:], tf.bool)

@@ -33,7 +33,7 @@ def find_guarded_nodes(tree: ast.AST, bindings: Mapping[str, Binding]) -> set[as
 
 
 class _VersionTests:
-    """Recogniser of expressions that test TensorFlow's release.
+    """Recognizer of expressions that test TensorFlow's release.
 
     Args:
         tree: syntax tree of the file.

@@ -60,7 +60,7 @@ _FORBIDDEN = (
         "Write into a bucket without retention: tpudata replaces and deletes its objects as it works.",
     ),
     (" hold ", "Release the hold (`gcloud storage objects update --no-temporary-hold --no-event-based-hold`)."),
-    ("organization's policy", "Run inside of the organisation's VPC service perimeter, or have it extended."),
+    ("organization's policy", "Run inside of the organization's VPC service perimeter, or have it extended."),
     ("billing account", "Turn on billing of the bucket's project, or ask its owner to."),
     ("insufficient authentication scopes", "Give the machine the access scope of storage (`--scopes=cloud-platform`)."),
     ("provided scope", "Give the machine the access scope of storage (`--scopes=cloud-platform`)."),

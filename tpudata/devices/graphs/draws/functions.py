@@ -49,7 +49,7 @@ class DrawRewriter:
     Args:
         graph_def: the `GraphDef`, which is not changed.
         keras_seeds: names of graph inputs that are handles of Keras 3 seed generators' states; variables that the graph makes are
-            recognised by name.
+            recognized by name.
     """
 
     def __init__(self, graph_def: tf.compat.v1.GraphDef, keras_seeds: Collection[str] = ()) -> None:

@@ -165,7 +165,7 @@ class _Training:
         num_steps = None
         if end_step is not None and self._step.counts_every_step and not self._has_hooks:
             num_steps = end_step - self.global_step
-        # Reading starts after `_begin`, in which hooks may initialise the iterators of input_fn.
+        # Reading starts after `_begin`, in which hooks may initialize the iterators of input_fn.
         with contextlib.closing(feed.iterate(num_steps)) as iteration:
             last_loss = self._run_loops(iteration, end_step)
         if last_loss is not None:
