@@ -54,7 +54,8 @@ def find_form(path: str) -> AnnotationForm:
         return form
     entries = list_first_entries(path)
     subfolder = pick_folder(entries, *_SUBFOLDERS)
-    # The subfolder comes first: label maps name their pictures by the maps' own paths below the folder that was searched.
+    # Search the subfolder first. A label map belongs to the picture with the same path below the searched folder, so the map
+    # `annotations/a/x.png` has to be found as `a/x.png`.
     form = _find_form_of_folder(subfolder, list_first_entries(subfolder)) if subfolder else None
     form = form or _find_form_of_folder(path, entries)
     if form is None:

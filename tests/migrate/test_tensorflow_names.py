@@ -32,10 +32,10 @@ def test_lists_the_names_of_the_installed_tensorflow() -> None:
         ("losses.BinaryCrossentropy", Api.V2),
         ("data.Dataset.from_tensors", Api.BOTH),
         ("nn", Api.BOTH),
-        ("mul", Api.UNKNOWN),
-        ("__version__", Api.UNLISTED),
-        ("keras.layers.Dense", Api.UNLISTED),
-        ("experimental.numpy.array", Api.UNLISTED),
+        ("mul", Api.NEITHER),
+        ("__version__", Api.NOT_COVERED),
+        ("keras.layers.Dense", Api.NOT_COVERED),
+        ("experimental.numpy.array", Api.NOT_COVERED),
     ],
 )
 def test_finds_the_api_of_a_name(name: str, api: Api) -> None:

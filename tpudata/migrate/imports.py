@@ -185,7 +185,7 @@ def _moves_to_compat_v1(rewriter: Rewriter, binding: Binding) -> bool:
     if binding.is_v1 or binding.is_v2:
         return False
     api = load_tensorflow_names().find_api(binding.path)
-    if api is Api.UNKNOWN:
+    if api is Api.NEITHER:
         name = ".".join(binding.path)
         rewriter.note(
             binding.statement, f"tensorflow.{name} has no counterpart. Write it with what TensorFlow has today."

@@ -165,7 +165,9 @@ class Rewriter(abc.ABC):
         self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: ApiPath) -> None:
-        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other API has; note a name that neither has.
+        """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other API has.
+
+        Note a name that neither has, unless nothing shows for which release the file is.
 
         Args:
             node: the dotted name.
@@ -176,8 +178,8 @@ class Rewriter(abc.ABC):
             # The import of a part is rewritten instead, see `rewrite_imports`.
             return
         api = load_tensorflow_names().find_api(path)
-        # A file that shows no release may use a name that TensorFlow 2 has had only since v1_names.txt was made.
-        if api is Api.UNKNOWN and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
+        # If nothing shows for which release the file is, an unknown name may be one that is newer than v1_names.txt.
+        if api is Api.NEITHER and self.plan.version not in (Version.UNDECIDED, Version.MAYBE_V2):
             self._note_missing(node, path)
         # A name with `compat` in it already shows its API, so only names without it change.
         elif api is Api.V2 and self.is_v1 and follows_file_api(node):

@@ -16,7 +16,7 @@ _FILE = Path(__file__).with_name("v1_names.txt")
 # and parts for which other modules have rules.
 _V1_PARTS = frozenset({"contrib", "layers"})
 _KERAS_PARTS = frozenset({"losses", "metrics", "optimizers", "initializers"})
-_UNLISTED = frozenset(
+_NOT_COVERED = frozenset(
     {"keras", "compat", "raw_ops", "estimator", "python", "core", "version", "pywrap_tensorflow", "examples"}
 )
 
@@ -27,8 +27,8 @@ class Api(enum.Enum):
     V1 = "only tensorflow.compat.v1"
     V2 = "only tensorflow"
     BOTH = "both"
-    UNKNOWN = "none"
-    UNLISTED = "a part that is not listed"
+    NEITHER = "neither"
+    NOT_COVERED = "not covered by v1_names.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,25 +52,25 @@ class TensorflowNames:
             path: path of the name below `tensorflow`; its parts after a class or a function are ignored.
         """
         # TensorFlow itself, and names that the file omits.
-        if not path or path[0] in _UNLISTED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
-            return Api.UNLISTED
+        if not path or path[0] in _NOT_COVERED or path[0].startswith("_") or path[:2] == ("experimental", "numpy"):
+            return Api.NOT_COVERED
         if path[0] in _V1_PARTS:
             return Api.V1
         for size in range(1, len(path) + 1):
             name = ".".join(path[:size])
             # The first part that is not a module is a class or a function.
             if name not in self.modules:
-                return self.apis.get(name) or _find_unlisted_api(path[:size])
+                return self.apis.get(name) or _find_api_without_entry(path[:size])
         # The path is a module, which both APIs have unless the file lists it.
         return self.apis.get(".".join(path), Api.BOTH)
 
 
-def _find_unlisted_api(path: ApiPath) -> Api:
-    """Return the API of a class or function that v1_names.txt does not list."""
+def _find_api_without_entry(path: ApiPath) -> Api:
+    """Return the API of a class or function that has no entry in v1_names.txt."""
     if path[-1].startswith("_"):
-        return Api.UNLISTED
+        return Api.NOT_COVERED
     # In these parts, TensorFlow 2 has classes of Keras, which the file omits.
-    return Api.V2 if path[0] in _KERAS_PARTS else Api.UNKNOWN
+    return Api.V2 if path[0] in _KERAS_PARTS else Api.NEITHER
 
 
 @functools.cache

@@ -14,8 +14,8 @@ _NARROW = tuple((dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for 
 
 
 def collapse(column: list[Any]) -> list[Any]:
-    """Return a column of one value if all values of a non-empty column are equal; otherwise the column itself."""
-    # Comparing the ends is enough for most other columns, and saves counting.
+    """Return a column of one value if all values of a column are equal; otherwise the column itself, which must not be empty."""
+    # Most columns with different values already differ at their ends, which saves counting.
     are_equal = column[0] == column[-1] and column.count(column[0]) == len(column)
     return column[:1] if are_equal else column
 

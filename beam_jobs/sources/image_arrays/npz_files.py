@@ -37,8 +37,8 @@ _IMAGES = ("x", "images", "image", "imgs", "data")
 _LABELS = ("y", "labels", "label", "targets", "target")
 _ENDING = ".npy"
 _MAX_HEADER_BYTES = 10_000
-# Signs without a number, such as `--`, `-[` or `**`.
-_NESTED_SIGNS = re.compile(rb"[-+~*][-+~*\[]")
+# Operators in a row, such as `--`, `-[` or `**`.
+_NESTED_OPERATORS = re.compile(rb"[-+~*][-+~*\[]")
 _MAX_NUMBERS = 2**63 - 1
 _PIECE_BYTES = 1 << 20
 # Functions that read the header of an array, by the version of its format.
@@ -227,9 +227,10 @@ def _list_arrays(path: str) -> list[_Array]:
                     raise ValueError(f"a size below 0 in the shape {shape}")
                 if math.prod(shape) > _MAX_NUMBERS:
                     raise ValueError("a shape with more numbers than a file can have")
-            # numpy evaluates a header as Python, so a damaged one raises any error; MemoryError if it nests signs by the thousand.
+            # numpy evaluates a header as Python, so a damaged one may raise any error, even MemoryError: Python's parser raises it
+            # for thousands of nested operators, such as `-` before `-`.
             except Exception as error:
-                if isinstance(error, MemoryError) and not _NESTED_SIGNS.search(header.getvalue()):
+                if isinstance(error, MemoryError) and not _NESTED_OPERATORS.search(header.getvalue()):
                     raise
                 raise CorruptionError(path, offset, f"{member.filename} is not an array: {one_line(error)}") from None
             header_bytes = header.tell()

@@ -172,6 +172,23 @@ def test_rejects_masks_that_cannot_move(shapes: Shapes) -> None:
         make_input_fn(shapes.path, "train", training=False, pad=apart, label=MASK, images=Images(size=(8, 8)))
 
 
+def test_suggests_one_table_for_masks_and_boxes_without_a_prefix(tmp_path: Path) -> None:
+    image = encode_image(np.zeros((8, 8, 3), np.uint8))
+    record = {
+        "image/encoded": image,
+        "bbox": np.array([[0, 0, 1, 1]], np.float32),
+        "mask": [png_of(np.ones((8, 8), int))],
+    }
+    features = (IMAGE, Feature("bbox", "float", "float32", (None, 4)), Feature("mask", "bytes", "string", (None,)))
+    path = write_dataset(str(tmp_path), {"train": [record]}, features, layout="scenes", shards=1)
+    crop = Images(crop=CentreCrop(8))
+    with pytest.raises(UsageError, match=r"the masks 'mask' are in another table .* Pass pad=\{'\*': N\} for both"):
+        make_input_fn(path, "train", training=False, pad={"bbox": 2, "mask": 2}, images=crop)
+    (row,) = as_numpy(make_input_fn(path, "train", training=False, pad={"*": 2}, images=crop), 1)
+    assert row["bbox"].shape == (1, 2, 4)
+    assert row["mask"].shape == (1, 2, 8, 8)
+
+
 @pytest.mark.parametrize("images", [Images(crop=CentreCrop(8)), Images()])
 def test_rejects_a_mask_of_another_size(images: Images, tmp_path: Path) -> None:
     image = encode_image(np.zeros((8, 8, 3), np.uint8))

@@ -63,7 +63,7 @@ def _format_step(step: dict[str, Any], fed_rate: float) -> str:
     needed_rate = step["records_per_second"]
     demand = f"A step of {step['milliseconds']:g} ms takes {count_text(round(needed_rate))} records/s"
     if not step["is_input_bound"]:
-        text = f"{demand}: training is not input-bound, {fed_rate / needed_rate:.3g} times as many are fed."
+        text = f"{demand}: training is not input-bound, since {fed_rate / needed_rate:.3g} times that rate is fed."
         return text + _format_load(step["storage"])
     text = f"{demand}: training is input-bound, and the device waits {step['waiting']:.0%} of the time."
     if step["cores"] is not None:
@@ -87,18 +87,18 @@ def _format_tpu(tpu: dict[str, Any]) -> str:
         tpu: the entry `tpu` of the report, see `tpudata.cli.bench.command.measure`.
     """
     if tpu["needed"] is None:
-        return f"A {tpu['name']} has no work in a step, so that its rate has no bound."
+        return f"A {tpu['name']} has no work in a step, so its rate has no bound."
     host = "it" if tpu["hosts"] == 1 else f"each of its {tpu['hosts']} hosts"
-    text = (
+    demand = (
         f"A {tpu['name']} takes at most {count_text(round(tpu['needed']))} records/s from {host}, since a step lasts at least"
         f" {tpu['least_seconds'] * 1e3:.3g} ms ({tpu['compiler']}). Feeding them takes about"
-        f" {count_text(tpu['host_cores'], 'core')};"
+        f" {count_text(tpu['host_cores'], 'core')}."
     )
-    if not tpu["is_input_bound"]:
-        return f"{text} as many are fed here." + _format_load(tpu["storage"])
-    return f"{text} at the rate measured here the TPU would wait {tpu['waiting']:.0%} of the time." + _format_load(
-        tpu["storage"]
-    )
+    if tpu["is_input_bound"]:
+        supply = f"At the rate measured here, the TPU would wait {tpu['waiting']:.0%} of the time."
+    else:
+        supply = "This machine feeds at least that rate."
+    return f"{demand} {supply}{_format_load(tpu['storage'])}"
 
 
 def _format_load(load: dict[str, Any] | None) -> str:

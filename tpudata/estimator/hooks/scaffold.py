@@ -117,8 +117,9 @@ class ScaffoldLoader:
         self._session = session
         self._scaffold = scaffold
         self._names = [info.name for info in step.saved]
-        # Source of values that this run has assigned, which no file contains; None while the variables have the loaded values.
-        self._run_source: object = None
+        # Token that the store keeps as the source of values that this run has assigned; None while the variables have the loaded
+        # values, whose source is a checkpoint.
+        self._run_source: object | None = None
 
     def load(self, checkpoint: Checkpoint | None) -> None:
         """Load a checkpoint into the variables, with the scaffold's saver if it has one; None loads the initial values.
@@ -154,7 +155,7 @@ class ScaffoldLoader:
 
     def _mark_values_of_run(self) -> None:
         """Record that the variables have values that this run has assigned, and that no file contains."""
-        self._run_source = object()  # Equal to no other source.
+        self._run_source = object()  # Equal to no other source, since no file contains these values.
         self._store.set_source(self._names, self._run_source)
 
     def reload(self, checkpoint: Checkpoint | None) -> None:

@@ -85,7 +85,7 @@ def plain_bytes(name: str, value: bytes | bytearray | memoryview) -> bytes:
 
     Args:
         name: name of the feature, for the message.
-        value: the bytes; iterating a bytearray or memoryview would give integers.
+        value: the bytes of one value.
     """
     if isinstance(value, memoryview) and (value.itemsize != 1 or value.ndim != 1):
         raise FeatureError(
@@ -216,6 +216,7 @@ def _encode_feature(name: str, value: Any) -> bytes:
     Raises:
         FeatureError: the value is one that `encode_example` does not take.
     """
+    # Before the elements are listed: those of a bytearray or memoryview would be integers.
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _encode_field(BYTES_LIST, _encode_field(LIST_VALUE, plain_bytes(name, value)))
     elements = _list_elements(name, value)

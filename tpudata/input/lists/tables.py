@@ -139,7 +139,7 @@ def check_movable(fields: Fields, option: str) -> None:
         boxes_name = f"{prefix}/{_BOX_NAME}" if prefix else _BOX_NAME
         mask_key = None if field.padding is None else field.padding.key
         if boxes_name in boxes_by_table.values() and (mask_key is None or boxes_by_table.get(mask_key) != boxes_name):
-            pattern = _suggest_pattern(_Coordinates(boxes_name, (_BOX_NAME,)))
+            pattern = f"{prefix}/*" if prefix else "*"
             raise UsageError(
                 f"{option}: the masks {field.name!r} are in another table of pad than the boxes {boxes_name!r}, which are dropped"
                 f" with their entries when they leave the image. Pass pad={{{pattern!r}: N}} for both, or omit the masks."
@@ -168,7 +168,7 @@ def _group_columns(fields: Sequence[Field]) -> Mapping[_Coordinates, dict[str, F
 
 
 def _suggest_pattern(coordinates: _Coordinates) -> str:
-    """Return a pattern of `pad` for the columns of boxes or points, and for columns of the same objects next to them."""
+    """Return a pattern of `pad` for the columns of boxes or points; with a prefix, it also matches the objects' other columns."""
     prefix = coordinates.name.rpartition("/")[0]
     if prefix:
         return f"{prefix}/*"

@@ -130,8 +130,8 @@ def cut_names(transport: Transport, folder: str, *, deep: bool, max_range_names:
         Args:
             start: start of the range.
             stop: first name after the range; None for a range up to the folder's end.
-            range_count: number of ranges that are cut in this round. The more, the sooner their parts widen, which limits the
-                number of all parts.
+            range_count: number of ranges that are cut in this round. With more of them, each is cut into fewer, wider parts, so
+                that the number of all parts stays limited.
         """
         names = scan_names(transport, folder, start, stop, deep=deep)
         # The range is small, unless there is a name after the first `max_range_names`.

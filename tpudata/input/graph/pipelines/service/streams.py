@@ -77,7 +77,7 @@ def join_parts(streams: Sequence[tf.data.Dataset], parts_per_batch: int) -> list
 
 
 def take_turns(streams: Sequence[tf.data.Dataset], batches_per_turn: int) -> tf.data.Dataset:
-    """Return a dataset of the batches of streams, which take turns without end, each with `batches_per_turn` batches."""
+    """Return a dataset of the batches of streams, which take turns, `batches_per_turn` batches each, until one has ended."""
     if len(streams) == 1:
         return streams[0]
     # The index of the stream of each batch, in one round of turns.

@@ -62,7 +62,7 @@ def wait_for_workers(service: DataService) -> None:
 
 
 def _describe_missing(service: DataService) -> str | None:
-    """Return what is missing of the service, in words; None if all workers answer, or if TensorFlow reports the problem."""
+    """Describe what is missing of the service; None if all workers answer, or if TensorFlow reports the problem."""
     registered = _list_registered(service.address)
     if registered is None:
         return "the dispatcher does not answer"
@@ -77,10 +77,11 @@ def _describe_missing(service: DataService) -> str | None:
     # TensorFlow's own error follows.
     if len(parts_of_workers) in (0, NUM_PARTS):
         return None
-    # Worker w of the n in the list has the parts w, w + n, w + 2 n, ...: all have about equally many.
+    # Worker w of the n in the dispatcher's worker_addresses has the parts w, w + n, w + 2 n, ..., about NUM_PARTS / n of them. So n
+    # follows from the number of registered workers and the number of their parts.
     num_listed = round(NUM_PARTS * len(registered) / len(parts_of_workers))
     missing = sorted({*range(num_listed)} - {part % num_listed for part in parts_of_workers})
-    # If a worker registered between the two lists, the numbers may not show which one is missing.
+    # If a worker registered between the two requests, the numbers may not show which one is missing.
     numbers = ", ".join(map(str, missing[:_MAX_NAMES]))
     workers = f"worker {numbers} (counted from 0)" if missing else "a worker"
     return f"{workers} of the {num_listed} in the dispatcher's worker_addresses has not registered ({names})"
