@@ -167,7 +167,7 @@ def _widen(value: Any) -> Any:
 
 
 def _is_ml_dtype(number_type: type) -> bool:
-    """Return whether a type is a number of ml_dtypes; compared by name, since the package may not be installed."""
+    """Return whether a type is one of ml_dtypes' numbers. Names are compared, since the package may not be installed."""
     name = number_type.__name__
     return number_type.__module__ == _ML_DTYPES and name.startswith(("bfloat", "float", "int", "uint"))
 

@@ -87,7 +87,7 @@ class ImageLayout(abc.ABC):
 
     @abc.abstractmethod
     def features(self, summary: ImageSummary, classes: tuple[Feature, ...]) -> tuple[Feature, ...]:
-        """Return the schema.
+        """Return the features of the records.
 
         Args:
             summary: summary of all images.

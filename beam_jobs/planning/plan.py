@@ -30,7 +30,7 @@ from tpudata.format.tfrecord.framing import FRAME_BYTES
 _MIN_SHARD_PARTS = 16
 # Minimum number of records in a shard that begins inside a bucket: shuffled records are spread evenly in it, so sizes of these
 # shards vary by 6 %.
-_EVEN_RECORDS = 256
+_MIN_EVEN_RECORDS = 256
 _BUCKET_COUNT = 1 << BUCKET_BITS
 # Maximum number of shards in a group, and the approximate maximum number of references in a group of several shards.
 _MAX_GROUP_SHARDS = 64
@@ -211,17 +211,17 @@ def _divide_buckets(
         shard_count: number of shards.
 
     Raises:
-        UsageError: shards would have so few records that one could be empty.
+        UsageError: shards would have too few records for even sizes.
     """
     # Each bucket is divided into 2**bits parts.
     bits = ((shard_count * _MIN_SHARD_PARTS - 1) >> BUCKET_BITS).bit_length()
     # Number of records if all buckets had as few as the emptiest, which has none if it is not listed.
     has_all_buckets = len(buckets.starts) == _BUCKET_COUNT
     lowest_record_count = int(buckets.record_counts.min()) * _BUCKET_COUNT if has_all_buckets else 0
-    if lowest_record_count < shard_count * _EVEN_RECORDS:
+    if lowest_record_count < shard_count * _MIN_EVEN_RECORDS:
         raise UsageError(
             f"split {split}: {count_text(shard_count, 'shard')} of {count_text(int(buckets.record_counts.sum()), 'record')}"
-            f" (expected {count_text(_BUCKET_COUNT // 4, 'shard')} or fewer, or {count_text(_EVEN_RECORDS, 'record')} in each)."
+            f" (expected {count_text(_BUCKET_COUNT // 4, 'shard')} or fewer, or {count_text(_MIN_EVEN_RECORDS, 'record')} in each)."
             " Give a larger --shard-size."
         )
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)

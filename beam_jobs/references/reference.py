@@ -110,7 +110,7 @@ class Reference(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Name of the record for messages: its file, or its key if a file holds many."""
+        """Name of the record for messages: its file; its key and its file if the file holds many, or if its bytes are fetched."""
         is_file = self.offset == WHOLE_FILE and not self.payload.is_fetched
         return self.path if is_file else f"{self.key} in {self.path}"
 

@@ -33,7 +33,7 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 @contextlib.contextmanager
 def ship_package(options: PipelineOptions) -> Iterator[PipelineOptions]:
-    """Yield options that have the workers of a runner install this package, if they are not processes of this machine.
+    """Yield options that have the workers of a runner install this package, unless they are processes of this machine.
 
     An image of `--sdk_container_image` or `--environment_config` is expected to have this package. A `--setup_file` or
     `--extra_package` of another package is also shipped; if one of them is of this package, the options are yielded unchanged.

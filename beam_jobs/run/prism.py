@@ -95,7 +95,7 @@ class _Server:
                 stderr=log,
                 pass_fds=[lifeline.reader],
             )
-            if _wait_until_served(port, process):
+            if _wait_until_serving(port, process):
                 return cls(process, port, lifeline)
             # End the server if it still runs.
             lifeline.close()
@@ -183,7 +183,7 @@ def _find_last_line(text: str) -> str:
     return lines[-1].strip() if lines else "without a message"
 
 
-def _wait_until_served(port: int, process: subprocess.Popen[bytes]) -> bool:
+def _wait_until_serving(port: int, process: subprocess.Popen[bytes]) -> bool:
     """Wait until a port accepts connections; return False if the process ends first, or after a time limit."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:

@@ -32,7 +32,7 @@ from tpudata.console.tables import bytes_text, count_text
 
 _COUNTS = struct.Struct("<qq")
 _TOTAL, _LISTED = "total", "listed"
-_EVERY_SECONDS = 0.2
+_REDRAW_SECONDS = 0.2
 # Intervals at which a runner is asked for its counters: for a bar, and for lines of a log.
 _BAR_SECONDS, _LINE_SECONDS = 2.0, 60.0
 
@@ -58,7 +58,7 @@ class ProgressReport:
         """Count more listed inputs, of `size` bytes in all; if there is a bar, write the counts at most five times a second."""
         self._listed_count += input_count
         self._listed_bytes += size
-        if self._folder is not None and time.monotonic() - self._listed_flush_time > _EVERY_SECONDS:
+        if self._folder is not None and time.monotonic() - self._listed_flush_time > _REDRAW_SECONDS:
             self.flush_listed()
 
     def flush_listed(self) -> None:
@@ -72,7 +72,7 @@ class ProgressReport:
         """Count one more record, of `size` bytes; if there is a bar, write the counts at most five times a second."""
         self._record_count += 1
         self._bytes += size
-        if self._folder is not None and time.monotonic() - self._flush_time > _EVERY_SECONDS:
+        if self._folder is not None and time.monotonic() - self._flush_time > _REDRAW_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -120,7 +120,7 @@ def _watch(folder: Path, stop: threading.Event, delay: float) -> None:
     with tqdm(total=None, desc="planning", delay=delay, **options) as bar:
         has_ended = False
         while not has_ended:
-            has_ended = stop.wait(_EVERY_SECONDS)
+            has_ended = stop.wait(_REDRAW_SECONDS)
             record_count = record_bytes = input_count = input_bytes = 0
             for path in folder.iterdir():
                 data = path.read_bytes()

@@ -220,7 +220,7 @@ def _find_form(pattern: str) -> str:
             f"{pattern} matches no file. A folder's files are matched by FOLDER/*, all below it by FOLDER/**."
         )
     if IMAGE in first_paths_by_form:
-        # Files of these forms among images become bad records. Tars, lists and IDX files are an error: they may be the input meant.
+        # Files of these forms among images become bad records. Tars, lists and IDX files are an error: one may be the input.
         for form in (UNSUPPORTED, ZIP, PARQUET, ARRAYS):
             first_paths_by_form.pop(form, None)
     if len(first_paths_by_form) > 1:

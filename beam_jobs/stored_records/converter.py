@@ -299,4 +299,4 @@ def _decode(reference: Reference, record: bytes) -> dict[str, Value]:
     try:
         return decode_example(record, path=reference.path, offset=reference.offset)
     except CorruptionError as error:
-        raise BadRecordError(reference.origin, f"{error.reason}; a dataset holds nothing else") from None
+        raise BadRecordError(reference.origin, f"{error.reason}; a dataset holds only tf.train.Examples") from None

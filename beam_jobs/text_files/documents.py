@@ -221,7 +221,7 @@ def _read_span_blocks(part: TextPart, form: TextForm, max_document_bytes: int) -
 
 
 def _drop_header(blocks: Iterator[SpanBlock], delimiter: str) -> Iterator[SpanBlock]:
-    """Yield the rows after the one that names the columns, the first row with text."""
+    """Yield the rows after the header, which is the first row with text."""
     for block in blocks:
         rows = zip(block.starts.tolist(), block.sizes.tolist(), strict=True)
         contents = (block.data[start : start + size] for start, size in rows)

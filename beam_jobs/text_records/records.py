@@ -175,7 +175,7 @@ class TextRecords:
 
     @functools.cached_property
     def _empty_lists(self) -> dict[str, npt.NDArray[Any]]:
-        """By name of a feature of lists, an empty array of its dtype."""
+        """Empty arrays, each of the dtype of a feature of lists, by the feature's name."""
         features = make_text_features(self.options, several_labels=self.several_labels)
         return {feature.name: make_empty_list(feature) for feature in features if feature.is_list}
 

@@ -153,7 +153,7 @@ def shuffle(folder: Path, round_count: int) -> None:  # noqa: ARG001
             # lanes, about 2.9 MB are fetched twice, which may cost 3 % of the bytes in all.
             lane_count = find_largest_divisor(BATCH, min(32, 1 + round(0.03 * record_count * size / 2.9e6)))
             pieces = Chunks.cut([record_count], 10**8 // size)
-            streams = StreamOrder.make_lanes(
+            streams = StreamOrder.with_lanes(
                 pieces, BATCH, pieces_window, 1, num_lanes=lane_count, max_run_records=10**6 // size
             )
             permutations[f"  in pieces, {lane_count} lanes"] = _list_order(streams, steps)

@@ -89,7 +89,7 @@ _OPERATION_LOCATION = re.compile(r"^\{\{.*?\}\} | \[Op:\w+\]")
 
 
 def find_reason(error: Any) -> str:
-    """Return the reason of a tf.errors.OpError in one line, without the operation's location in the graph and its type."""
+    """Return the reason of a tf.errors.OpError in one line, without the location and the type of the operation."""
     match = _REASON_IN_SESSION.search(error.message)
     line = match[1] if match else first_line(error.message)
     return _OPERATION_LOCATION.sub("", line)

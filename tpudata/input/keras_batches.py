@@ -147,7 +147,7 @@ class _KerasBatch:
             return self
         weights = self.row_weights
         if self.sample_weight is not None:
-            # Weights of tokens, [B, L]: the weights of padding rows become 0 as well.
+            # Weights of tokens, [B, L] for example: the weights of padding rows become 0 as well.
             weights = self.sample_weight * tf.reshape(weights, [-1] + [1] * (self.sample_weight.shape.rank - 1))
         return dataclasses.replace(self, sample_weight=weights)
 

@@ -162,7 +162,7 @@ class ShardRecords:
                 yield _Span(shard_index, record_indices[begin:end].tolist(), result_indices[begin:end])
 
     def _find_cuts(self, index: ShardIndex, record_indices: Integers) -> list[int]:
-        """Return the positions in `record_indices`, after 0, at which the records of another request begin.
+        """Return the positions in `record_indices`, after 0, at which another request begins.
 
         Args:
             index: index of the shard.

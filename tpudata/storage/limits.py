@@ -28,7 +28,7 @@ class RequestLimits:
         UsageError: a value is out of range.
     """
 
-    # An object store takes tens of milliseconds for a request of any size: at 50 ms, 64 at a time are 1,280 images a second.
+    # An object store takes tens of milliseconds for even the smallest request: at 50 ms, 64 at a time are 1,280 images a second.
     read_threads: int = 64
     retry_seconds: float = 180.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tpudata.errors import DatasetError, UsageError
 from tpudata.format import Dataset, Feature
@@ -140,8 +140,8 @@ def _check_sizes(
             )
 
 
-def _reject_unknown_vocabulary(options: TrainOptions, dataset: Dataset) -> None:
-    """Raise the error for a model that reads tokens if the size of the vocabulary is unknown."""
+def _reject_unknown_vocabulary(options: TrainOptions, dataset: Dataset) -> NoReturn:
+    """Raise the error for a model that reads tokens, for a dataset that has none or does not state the size of their vocabulary."""
     names = [feature.name for feature in dataset.manifest.features]
     if "input_ids" in names:
         raise UsageError(

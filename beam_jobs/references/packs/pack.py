@@ -245,7 +245,7 @@ class Pack(PackColumns):
             yield int(groups[rows[0]]), self.take(rows)
 
     def divide(self) -> Iterator[Pack]:
-        """Yield the references, in order, in packs of at most 4,096."""
+        """Yield the references, in order, in packs of at most `PACK_REFERENCES`."""
         if len(self.keys) <= PACK_REFERENCES:
             yield self
             return

@@ -99,11 +99,11 @@ def _split_cells(pieces: Iterable[bytes], form: CsvForm, offset: int, lines_befo
             continue
         # Split row by row until a row ends where a piece does; the pieces after it are split in bulk again.
         remaining_pieces = itertools.chain((piece,), aligned_pieces)
-        for cells, row_line, end in _split_one_by_one(remaining_pieces, form, start, line_count):
+        for cells, last_line, end in _split_one_by_one(remaining_pieces, form, start, line_count):
             # `end` is one too high if the file's last line has no line end.
-            yield cells, row_line, min(end, aligned_pieces.end)
+            yield cells, last_line, min(end, aligned_pieces.end)
             if end >= aligned_pieces.end:
-                line_count = row_line
+                line_count = last_line
                 break
 
 

@@ -199,7 +199,7 @@ class WriteShards(LimitedStep):
             # Without --resume the folder was empty, so a shard of this name belongs to another run, or to an earlier attempt.
             replace=self._resumes,
         )
-        # These may follow the index: a resumed run keeps a shard only if its rejects and keys also exist.
+        # Rejects and keys may be written after the index: a resumed run keeps a shard only if its rejects and keys also exist.
         if may_have_rejects:
             files += conversion.rejects.write(self._output)
         if self._spec.stores_keys:

@@ -81,7 +81,7 @@ def find_line_blocks(
         max_bytes: maximum number of bytes in a line; a longer one has no data.
         stop: offset from which on no line begins; None takes all.
         starts_inside: whether the bytes up to the first LF belong to a line that began earlier, and are skipped.
-        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
+        delimiter: delimiter of cells; empty if there are none. A line of only whitespace and delimiters is a row of empty cells.
     """
     # Offset of the line that is to be yielded next.
     line_offset = offset
@@ -135,7 +135,7 @@ def find_line_blocks_in_range(
         stop: byte after the range.
         max_bytes: maximum number of bytes in a line; a longer one has no data.
         sizes: sizes of reads.
-        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
+        delimiter: delimiter of cells; empty if there are none. A line of only whitespace and delimiters is a row of empty cells.
     """
     # Reading begins one byte earlier, so that a line that begins at `start` follows an LF.
     offset = max(start - 1, 0)
@@ -156,7 +156,7 @@ def _cut_lines(data: bytes, offset: int, max_bytes: int, stop: int | None, delim
         offset: offset of the data in the file.
         max_bytes: maximum number of bytes in a line; longer lines are yielded unchanged: a CR is not removed.
         stop: offset from which on no line begins; None takes all.
-        delimiter: delimiter of cells: a line of whitespace with it is a row of empty cells, not blank; empty if there are no cells.
+        delimiter: delimiter of cells; empty if there are none. A line of only whitespace and delimiters is a row of empty cells.
     """
     octets = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(octets == _LF)

@@ -32,7 +32,7 @@ def test_finds_a_batch_axis_that_a_tensor_lacks(axis: int, tmp_path: Path) -> No
             "along axis 1 changes",
         ),
         (lambda f, _: {**f, "one": tf.constant(1.0)}, "features['one']", "without rows"),
-        (lambda f, _: {**f, "half": f["x"][::2]}, "features['half']", "instead of params['batch_size']=16 rows"),
+        (lambda f, _: {**f, "half": f["x"][::2]}, "features['half']", "with 8 rows instead of params['batch_size']=16"),
         (lambda f, _: {**f, "ragged": tf.RaggedTensor.from_tensor(f["x"])}, "input_fn", "RaggedTensorSpec"),
     ],
 )

@@ -54,7 +54,7 @@ def test_the_order_is_a_permutation_per_epoch_on_any_hosts_and_steps(data: st.Da
     if data.draw(st.booleans(), "in streams"):
         lanes = data.draw(st.sampled_from([n for n in range(1, batch_size + 1) if batch_size % n == 0]), "lanes")
         max_run = data.draw(st.integers(1, 8), "records of a run")
-        order = StreamOrder.make_lanes(chunks, batch_size, window, seed, num_lanes=lanes, max_run_records=max_run)
+        order = StreamOrder.with_lanes(chunks, batch_size, window, seed, num_lanes=lanes, max_run_records=max_run)
     steps = -(-2 * sum(shards) // batch_size) + 2
     batches = taken(order, steps, 0, batch_size)
     stream = np.empty(batches.size, np.int64)

@@ -287,7 +287,7 @@ def compile_call(
         stacks: ArrayTuple,
         shared_inputs: ArrayTuple,
     ) -> tuple[ArrayTuple, ArrayTuple, ArrayTuple]:
-        """Run the program on one replica; the arguments and results are its parts of those that `compile_call` describes."""
+        """Run the program on one replica; arguments and results are one replica's parts of those that `compile_call` describes."""
         replica = lax.axis_index(AXIS).astype(jnp.int32)
         inputs = [*(stack[0, 0] for stack in stacks), *shared_inputs]
         read_values = dict(zip(layout.read, read, strict=True))

@@ -64,7 +64,7 @@ class DeviceVariables:
 
     def replace(self, names: Sequence[str], arrays: Sequence[jax.Array]) -> None:
         """Set the values of variables to results of a step."""
-        # Results of the same sequence of names, compared by identity, replace the last results, which need not be stored first.
+        # Results for the same sequence of names, compared by identity, replace all of the last results, which are dropped.
         if names is not self._last_results[0]:
             self._store_results()
             self._result_names = frozenset(names)

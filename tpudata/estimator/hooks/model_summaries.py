@@ -91,7 +91,7 @@ class ModelSummaries:
         """
         if self._request is None:  # There are no summaries.
             return
-        if any(tensor.name not in fetched for tensor in self._request.step_fetches):
+        if any(fetch.name not in fetched for fetch in self._request.step_fetches):
             return
         values = self._request.finish(fetched)
         for tensor in self._tensors:

@@ -111,7 +111,7 @@ def _find_core_shape(
     elif num_rows is not None and num_rows != size:
         report(
             path,
-            f"it has the shape {spec.shape} instead of params['batch_size']={size} rows",
+            f"it has the shape {spec.shape}, with {num_rows} rows instead of params['batch_size']={size}",
             "batch the dataset by params['batch_size']",
         )
     unknown_axes = [index for index, length in enumerate(shape) if length is None and index != axis]

@@ -110,7 +110,8 @@ def read_records(path: str, compression: str | None = None) -> Iterator[tuple[in
 
     Args:
         path: path of the file.
-        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be reported a few records too early.
+        compression: None, or `"gzip"`: offsets then count unpacked bytes, and damage may be reported before the last records in
+            front of it are yielded.
 
     Raises:
         CorruptionError: a checksum is wrong, the file ends inside a record, or the file cannot be unpacked.

@@ -46,7 +46,7 @@ class StreamOrder(TrainingOrder):
         return chunk_slots
 
     @classmethod
-    def make_lanes(
+    def with_lanes(
         cls, chunks: Chunks, batch_size: int, window_records: int, seed: int, *, num_lanes: int, max_run_records: int
     ) -> StreamOrder:
         """Return the order with `num_lanes` lanes, and a shuffle window of about `window_records` records over all of them.

@@ -331,7 +331,7 @@ def _is_in_memory(descriptor: int, offset: int) -> bool:
 
 
 def _read_rest(descriptor: int, length: int) -> bytes:
-    """Return the next bytes of an open file, `length` at most."""
+    """Return the next `length` bytes of an open file; fewer at its end."""
     parts = []
     remaining_bytes = length
     while remaining_bytes > 0 and (part := os.read(descriptor, min(remaining_bytes, _BUFFER_BYTES))):

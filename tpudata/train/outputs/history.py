@@ -159,7 +159,7 @@ def check_same_data(options: TrainOptions, before: Configuration, now: Configura
 
 
 def _describe_data(configuration: Configuration) -> str:
-    """Return the path of the dataset, the number of records of the training split, and its digest."""
+    """Describe the data: the path of the dataset, the number of records of the training split, and its digest."""
     options, dataset = configuration["options"], configuration["dataset"]
     records_text = count_text(dataset["records"].get(options["train_split"], 0), "record")
     digest = dataset.get("split_digest", dataset["fingerprint"])

@@ -106,7 +106,7 @@ def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, sh
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in counts])
     assert plan.count_lanes(1024) == lanes
     assert plan.count_lanes(1) == 1
-    order = StreamOrder.make_lanes(
+    order = StreamOrder.with_lanes(
         plan.mixed_chunks, 1024, 4881, 7, num_lanes=plan.count_lanes(1024), max_run_records=9
     )
     assert 1 <= simulate_fetches(plan, order, 2) <= 1.03
@@ -119,7 +119,7 @@ def test_chooses_as_many_lanes_as_cost_3_percent(tmp_path: Path, shards: int, sh
 def test_a_slot_reads_the_same_pieces_in_every_epoch(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     plan = piece_plan(tmp_path, [np.full(count, 110_000) for count in 900 + random.integers(-40, 40, 64)])
-    order = StreamOrder.make_lanes(plan.mixed_chunks, 64, 4000, 3, num_lanes=8, max_run_records=9)
+    order = StreamOrder.with_lanes(plan.mixed_chunks, 64, 4000, 3, num_lanes=8, max_run_records=9)
     assert plan.count % 8  # So slots have other lanes in each epoch.
     read: list[list[list[int]]] = [[[], [], []] for _ in range(8)]
     taken = [0] * 8

@@ -223,7 +223,7 @@ class Checkpointing:
             self._loader.restore(checkpoint)
 
     def end(self, global_step: int) -> None:
-        """Save the last step, call the listeners' `end`, and let the follower finish; do nothing unless this object saves."""
+        """Save the last step, call the listeners' `end`, and let the follower finish, if this object writes the checkpoints."""
         self.save(global_step)
         if self._writes_itself:
             with self._session.as_default_graph():

@@ -223,7 +223,7 @@ class _Training:
             start_time = time.monotonic()
             self._profiler.before_loop(self.global_step)
             fetches = self._monitor.before_run()
-            # The processes of a cluster still take this step together, and end after it.
+            # The processes of a cluster still run this loop together, and end after it.
             if self._monitor.should_stop and self._peers.count == 1:
                 _log.info("A hook stopped training at step %d.", self.global_step)
                 break
@@ -271,9 +271,9 @@ class _Training:
         return 0 if num_stopped or num_terminated else size
 
     def _list_loop_ends(self) -> tuple[int | None, ...]:
-        """Return the steps at which the next loop has to end; None for work that is not due at a known step."""
+        """Return steps that the next loop must not go beyond; None for work that is not due at a known step."""
         profile_end = self._profiler.find_loop_end(self.global_step)
-        # On a TPU, no loop ends early for a checkpoint or the log, which wait for its end.
+        # On a TPU, no loop ends early for a checkpoint or the log: they wait for its end.
         if not self._ends_loops_when_due:
             return (profile_end,)
         checkpoint_step = self._checkpointing.find_next_step(self.global_step, self._loop_size.step_seconds)

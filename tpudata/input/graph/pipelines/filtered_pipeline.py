@@ -53,7 +53,7 @@ class FilteredPipeline:
         """
         predicate = self._request.options.filter
         assert predicate is not None
-        # Another thread has no default graph of TensorFlow 1, in which the function's == would compare objects.
+        # In another thread, which has no default graph of TensorFlow 1: in such a graph, the function's == would compare objects.
         with ThreadPoolExecutor(1, thread_name_prefix="tpudata-filter") as pool:
             ids = pool.submit(self._pipeline.choose_records, predicate).result()
         total = count_text(self._pipeline.num_records, "record")

@@ -88,7 +88,7 @@ class PiecePlan(ReadPlan):
         """Return the order of training in streams that shuffles within a window of fewer than all records."""
         num_lanes = self.count_lanes(batch_size)
         max_run_records = _RUN_BYTES // self.record_bytes
-        return StreamOrder.make_lanes(
+        return StreamOrder.with_lanes(
             self.mixed_chunks, batch_size, window_records, seed, num_lanes=num_lanes, max_run_records=max_run_records
         )
 

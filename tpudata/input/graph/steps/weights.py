@@ -74,7 +74,7 @@ def make_weights_step(option: str, field: Field | None, *, has_targets: bool) ->
 
     Args:
         option: the option `weights`: "feature" or "sample_weight".
-        field: the weight of records; None if they have none.
+        field: field with the weights of records; None if they have none.
         has_targets: whether the labels are next tokens, whose weights are among the features.
     """
 
@@ -91,8 +91,8 @@ def make_weights_step(option: str, field: Field | None, *, has_targets: bool) ->
             element = (*element, weights)
         elif weights is not None and takes_weights(element):
             element = replace_features(element, {**get_features(element), WEIGHTS: weights})
-        # Weights of records must not be lost. Without them, all weights are 1: `make_weights_check_step` has rejected padding.
         elif weights is not None and field is not None:
+            # Weights of records must not be lost. Without them, all weights are 1: `make_weights_check_step` has rejected padding.
             raise FeatureError(
                 f"weight={field.name!r}: features that are not a dict have no place for weights. Let transform return"
                 ' a dict, or pass weights="sample_weight".'
