@@ -18,7 +18,7 @@ def flatten_features(example: Mapping[Any, Any]) -> dict[str, Any]:
     """Return the values of an example by feature; nested dicts are joined, as in `image/height`.
 
     Raises:
-        FeatureError: a name is not text, a nested dict is empty, or two values have one name.
+        FeatureError: a name is not text, a nested dict is empty, or two values have the same name.
     """
     values: dict[str, Any] = {}
     _add_features(values, "", example)

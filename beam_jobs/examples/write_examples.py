@@ -62,7 +62,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
     An example is a dict of values by feature name, or a pair of its key and such a dict. Its key decides its split and its
     position in the shuffled order, so the same examples give the same bytes in every shard, in any order and with any number of
     workers. Without a key, the content of an example is its key: equal examples are neighbours in the same split, and all are kept.
-    With keys, two examples of one key are an error.
+    With keys, two examples with the same key are an error.
 
     Values are bytes, str, int, bool, float, lists of one of these, numpy arrays, whose shape is kept in the schema, and nested
     dicts, whose names are joined: `{"image": {"height": 3}}` is `image/height`. beam_jobs.feature_values.values lists the feature

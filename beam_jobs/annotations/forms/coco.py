@@ -7,7 +7,7 @@
      "categories":  [{"id": 18, "name": "dog"}, ...]}
 
 The arrays come in any order, and so do the annotations of a picture; all but the id, the image's name and what belongs to the
-annotation's kind may be missing. Classes are numbered in the order of the ids of their categories; categories of one name are
+annotation's kind may be missing. Classes are numbered in the order of the ids of their categories; categories of the same name are
 one class. In panoptic files an annotation has a PNG, in the folder of the JSON's name, and the segments in it.
 """
 
@@ -130,7 +130,7 @@ class _Categories:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The classes in the order of their ids, numbers before strings; categories of one name are one class."""
+        """The classes in the order of their ids, numbers before strings; categories of the same name are one class."""
         ordered_ids = sorted(self._names_by_id, key=lambda category_id: (isinstance(category_id, str), category_id))
         return tuple(dict.fromkeys(self._names_by_id[category_id] for category_id in ordered_ids))
 

@@ -117,7 +117,7 @@ def test_rejects_a_dataset_with_only_a_label(fed: Fed) -> None:
 
 def test_rejects_two_features_with_one_name(fed: Fed) -> None:
     features = (Feature("a_raw", "bytes", "uint8", (1,), "raw"), Feature("a", "int64", "int64"))
-    with pytest.raises(FeatureError, match="one name: a, a"):
+    with pytest.raises(FeatureError, match="same name: a, a"):
         fed(*features, layout="table")
 
 

@@ -36,7 +36,7 @@ def test_rejects_files_that_are_not_paths(kind: Any, files: Any) -> None:
     [
         ({"features": "label"}, UsageError, r"not a sequence of tpudata.format.Feature \(got str\)"),
         ({"features": [LABEL, "x"]}, UsageError, r"not a sequence of tpudata.format.Feature \(got list\)"),
-        ({"features": [LABEL, LABEL]}, FeatureError, "two have one name: label, label"),
+        ({"features": [LABEL, LABEL]}, FeatureError, "two have the same name: label, label"),
         ({"features": [LABEL], "label": "y"}, FeatureError, "label='y': the records have label"),
         ({"label": "y"}, FeatureError, "label='y': the records have no features"),
     ],

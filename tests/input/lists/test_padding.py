@@ -346,9 +346,9 @@ def test_rejects_counts_that_share_a_name(tmp_path: Path) -> None:
         writer.write(encode_example({"a/b": [1], "a/count": 2, "c/a": [1]}))
     features = [Feature(name, "int64", "int64", (None,)) for name in ("a/b", "c/a")]
     data = TFRecordFiles(path, (*features, Feature("a/count", "int64", "int64")))
-    with pytest.raises(FeatureError, match=r"Two features would have one name: .*a/count, a/count"):
+    with pytest.raises(FeatureError, match=r"Two features would have the same name: .*a/count, a/count"):
         make_input_fn(data, training=False, pad={"a/*": 1, "c/a": 1})
-    with pytest.raises(UsageError, match=r"the counts of 'a/.', '.a' would have one name, 'a/count'"):
+    with pytest.raises(UsageError, match=r"the counts of 'a/.', '.a' would have the same name, 'a/count'"):
         make_input_fn(TFRecordFiles(path, features), training=False, pad={"a/*": 1, "*a": 1})
 
 

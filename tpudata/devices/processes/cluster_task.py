@@ -190,7 +190,7 @@ def _parse_cluster(jobs: object) -> dict[str, tuple[str, ...]]:
     """Return the addresses of each job from TF_CONFIG's "cluster"; jobs without tasks are omitted.
 
     Raises:
-        ClusterConfigError: the cluster is malformed, or two tasks have one address.
+        ClusterConfigError: the cluster is malformed, or two tasks have the same address.
     """
     if not isinstance(jobs, Mapping):
         raise ClusterConfigError(

@@ -1,10 +1,10 @@
 """Meeting of the processes of a run, before jax joins them.
 
 jax (0.10.2, 0.12.0) waits for other processes inside its runtime, where neither SIGTERM nor Ctrl-C reaches Python, prints nothing,
-and aborts at its limit or if two processes have one number; two runs with one address would share their port. So the first process
-listens at the coordinator's address, which jax's own service takes afterwards, and the other processes connect to it. Each
-process then knows who is missing. The connections remain: the processes use them to agree (cluster_peers.py) and to notice the
-end of a process.
+and aborts at its limit or if two processes have the same number; two runs with the same address would share a port. So the first
+process listens at the coordinator's address, which jax's own service takes afterwards, and the other processes connect to it.
+Each process then knows who is missing. The connections remain: the processes use them to agree (cluster_peers.py) and to notice
+the end of a process.
 
 The protocol is lines of text: an arriving process sends `tpudata INDEX COUNT`, its index and the number of processes;
 the first process answers with `missing NAMES`, again whenever that changes, `no REASON`, or `go` to all processes together. Any

@@ -113,8 +113,8 @@ def _copy_subgraph(blueprint: Blueprint, operations: Collection[tf.Operation]) -
     """Return the `GraphDef` of some operations of a scratch graph; all copies of it share tables and summary writers."""
     graph_def = blueprint.extract_subgraph(operations)
     for node in graph_def.node:
-        # TensorFlow shares resources of one name, such as tables, between graphs. `key` differs between traces of a model, since
-        # each has separate tables; `writer_key` does not, since their writers continue one event file.
+        # TensorFlow shares resources of the same name, such as tables, between graphs. `key` differs between traces of a model,
+        # since each has separate tables; `writer_key` does not, since their writers continue one event file.
         if node.op == "SummaryWriter":
             node.attr["shared_name"].s = f"{node.name}_{blueprint.writer_key}".encode()
         elif "shared_name" in node.attr and node.op != "VarHandleOp" and not node.attr["shared_name"].s:

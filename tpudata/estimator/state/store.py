@@ -48,7 +48,7 @@ class VariableStore:
         """Return the variables of `infos` by name; make missing ones with their initial values.
 
         Raises:
-            ModelFnValueError: two modes of the model have variables of one name with different shapes or dtypes.
+            ModelFnValueError: two modes of the model have variables of the same name with different shapes or dtypes.
         """
         missing_infos = [info for info in infos if info.name not in self._variables]
         # Without the broadcast, processes could begin with different initial values.

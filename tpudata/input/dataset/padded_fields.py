@@ -57,7 +57,7 @@ def pad_fields(features: Sequence[Feature], pad: Mapping[str, Pad], maxima: Mapp
     for name in names:
         if names.count(name) > 1:
             keys = ", ".join(repr(key) for key, other_name in zip(pad, names, strict=True) if other_name == name)
-            raise UsageError(f"pad: the counts of {keys} would have one name, {name!r}. Pass other patterns.")
+            raise UsageError(f"pad: the counts of {keys} would have the same name, {name!r}. Pass other patterns.")
     return [*fields.values(), *count_fields]
 
 

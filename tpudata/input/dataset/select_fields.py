@@ -53,7 +53,7 @@ def select_fields(
         hint: fix if the features cannot be fed as in the manifest.
 
     Raises:
-        FeatureError: a feature is missing, has no static shape or cannot be the label or the weight; or two have one name.
+        FeatureError: a feature is missing, has no static shape or cannot be the label or the weight; or two have the same name.
         UsageError: `image_size` without an encoded image, `sequence_length` without a sequence whose length varies, an extra
             feature that is read anyway, a key of `pad` or a default that does not fit, or one feature as label and weight.
     """
@@ -101,7 +101,7 @@ def select_fields(
     names = [field.name for field in inputs]
     if len(set(names)) != len(names):
         raise FeatureError(
-            f"Two features would have one name: {', '.join(sorted(names))}. Choose fewer extra_features, or others to pad."
+            f"Two features would have the same name: {', '.join(sorted(names))}. Choose fewer extra_features, or others to pad."
         )
     label_field = None
     if label is not None:

@@ -32,7 +32,7 @@ class TFRecordFiles:
 
     Raises:
         UsageError: an argument is of the wrong type.
-        FeatureError: two features have one name, or no feature has the name of the label.
+        FeatureError: two features have the same name, or no feature has the name of the label.
     """
 
     files: Paths
@@ -48,7 +48,7 @@ class TFRecordFiles:
             )
         names = [feature.name for feature in self.features]
         if len(set(names)) != len(names):
-            raise FeatureError(f"features: two have one name: {', '.join(sorted(names))}. Omit one.")
+            raise FeatureError(f"features: two have the same name: {', '.join(sorted(names))}. Omit one.")
         check_label(self.label, names)
 
 
