@@ -177,6 +177,13 @@ def test_rejects_a_cache_path_that_is_not_a_folder(digits: Written, tmp_path: Pa
             make_input_fn(digits.path, "test", training=True, cache=path)
 
 
+def test_rejects_a_dataset_as_the_folder_of_a_cache(copy: str) -> None:
+    files = sorted(Path(copy).rglob("*"))
+    with pytest.raises(UsageError, match=r"it is the folder of a dataset\. Pass another one, such as .*\.cache\."):
+        make_input_fn(copy, "train", training=True, cache=copy)
+    assert sorted(Path(copy).rglob("*")) == files
+
+
 def test_rejects_a_cache_larger_than_free_memory(tmp_path: Path) -> None:
     # Its features say that a record has 8 GiB.
     features = [Feature("x", "bytes", "float64", (1 << 30,), "raw")]
