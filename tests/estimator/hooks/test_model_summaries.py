@@ -248,11 +248,11 @@ def test_accepts_unwritten_summaries_in_loops(tmp_path: Path) -> None:
 
 @REPLICAS
 def test_writes_tf_summary_of_a_tf_function_without_devices(replicas: int, tmp_path: Path) -> None:
-    @tf.function
-    def double(loss: Any) -> Any:
+    def write_inside(loss: Any) -> Any:
         tf.summary.scalar("inner", loss)
         return 2 * loss
 
+    double = tf.function(write_inside)
     estimator = build(
         tmp_path, replicas, lambda loss, _: tf.summary.scalar("outer", double(loss)), save_summary_steps=1
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tpudata.estimator.api.errors import ModelFnValueError
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import plan_fetches
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
