@@ -149,13 +149,16 @@ def _choose_features(
             f"{'' if weight is None else ' but the weight'}. {fix}"
         )
     if not chosen:
-        options = {"label": label, "weight": weight}
-        taking = [name for name, feature in options.items() if feature and feature.name in (layout_names or ())]
-        fix = f"Name another feature as {taking[0]}=." if taking else "Convert it again with another layout."
+        taking = [
+            (option, feature.name)
+            for option, feature in (("label", label), ("weight", weight))
+            if feature is not None and feature.name in (layout_names or ())
+        ]
+        fix = f"Name another feature as {taking[0][0]}=." if taking else "Convert it again with another layout."
         raise FeatureError(
             f"Layout {manifest.layout!r} feeds {', '.join(layout_names or ('any feature but the label',))}, and the dataset has"
             f" {', '.join(feature.name for feature in manifest.features) or 'no features'}"
-            f"{''.join(f', of which {options[name].name} is the {name}' for name in taking)}. {fix}"
+            f"{''.join(f', of which {name} is the {option}' for option, name in taking)}. {fix}"
         )
     if feature_options.features is not None:
         names = [short_name(feature) for feature in chosen]
