@@ -112,7 +112,7 @@ def test_names_the_option_that_takes_the_only_feature(fed: Fed, option: str) -> 
     image = Feature("image_raw", "bytes", "uint8", (2, 2, 1), "raw")
     number = Feature("image_raw", "float", "float32")
     with pytest.raises(
-        FeatureError, match=rf"of which image_raw is the {option}\. Name another feature as {option}=\."
+        FeatureError, match=rf"^{option}='image_raw': layout 'raw' then feeds no feature\. Name another"
     ):
         fed(image if option == "label" else number, HEIGHT, layout="raw", **{option: "image_raw"})
 
