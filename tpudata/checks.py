@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Collection
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, overload
 
 from tpudata.error_text.values import format_value
 from tpudata.errors import TpudataError, UsageError
@@ -163,8 +163,14 @@ def require_one_of(where: str, value: Any, choices: Collection[str], error: type
         raise error(f"{where} must be one of {', '.join(choices)}, got {format_value(value)}.")
 
 
-def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> None:
-    """Check that an argument is a positive int, or None if `or_none`.
+@overload
+def require_positive_int(owner: str, name: str, value: Any) -> int: ...
+@overload
+def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool) -> int | None: ...
+def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = False) -> int | None:
+    """Check that an argument is a positive int, or None if `or_none`; return it as Python's int.
+
+    TensorFlow would make a tensor of another dtype than int32 from most integers of numpy.
 
     Args:
         owner: name of the class or function.
@@ -177,10 +183,11 @@ def require_positive_int(owner: str, name: str, value: Any, *, or_none: bool = F
         ValueError: the value is not positive.
     """
     if value is None and or_none:
-        return
+        return None
     allowed = "a positive int" + (" or None" if or_none else "")
     require(owner, name, value, isinstance(value, Integral) and not isinstance(value, bool), allowed)
     require(owner, name, value, value >= 1, allowed, ValueError)
+    return operator.index(value)
 
 
 def require_seconds(owner: str, name: str, value: Any, *, rejects_zero: bool = False, or_none: bool = False) -> None:

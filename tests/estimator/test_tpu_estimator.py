@@ -11,7 +11,18 @@ import pytest
 import tensorflow as tf
 
 import tpudata.estimator
-from tests.estimator.programs import X, Y, finite_input_fn, linear, make_estimator, make_model_fn, train_input_fn, v1
+from tests.estimator.programs import (
+    X,
+    Y,
+    finite_input_fn,
+    linear,
+    losses,
+    make_estimator,
+    make_model_fn,
+    saved_steps,
+    train_input_fn,
+    v1,
+)
 from tests.helpers.forked import run
 from tpudata.errors import TpudataError, UsageError
 from tpudata.estimator import (
@@ -27,6 +38,7 @@ from tpudata.estimator import (
     TPUEstimatorSpec,
     TrainSpec,
     WarmStartSettings,
+    train_and_evaluate,
 )
 
 # Arguments of the original, in their order (tensorflow_estimator 2.15), as far as they matter here.
@@ -131,6 +143,32 @@ def test_the_constructor_rejects_wrong_arguments(
 ) -> None:
     with pytest.raises(error, match=message):
         TPUEstimator(**{"model_fn": make_model_fn(), "use_tpu": False, **arguments})
+
+
+@pytest.mark.parametrize("replicas", [None, 2])
+@pytest.mark.parametrize("limit", ["steps", "max_steps"])
+def test_integers_of_numpy_are_integers(limit: str, replicas: int | None, tmp_path: Path) -> None:
+    estimators = {}
+    kinds: tuple[Any, ...] = (int, np.int64, np.uint8)
+    for integer in kinds:
+        estimators[integer] = make_estimator(
+            tmp_path / integer.__name__,
+            batch_size=integer(8),
+            iterations=integer(3),
+            tpu_config={} if replicas is None else {"num_replicas": integer(replicas)},
+            tf_random_seed=integer(5),
+            save_summary_steps=integer(2),
+            save_checkpoints_steps=integer(2),
+            log_step_count_steps=integer(2),
+            keep_checkpoint_max=integer(2),
+        )
+        estimators[integer].train(train_input_fn, **{limit: integer(5)})
+        assert saved_steps(tmp_path / integer.__name__) == [4, 5]
+        assert losses(tmp_path / integer.__name__) == losses(tmp_path / "int")
+    two, seven = map(kinds[1], (2, 7))
+    eval_spec = EvalSpec(train_input_fn, steps=two, throttle_secs=0)
+    train_and_evaluate(estimators[np.int64], TrainSpec(train_input_fn, max_steps=seven), eval_spec)
+    assert estimators[np.int64].evaluate(train_input_fn, steps=two)["global_step"] == 7
 
 
 def test_rejects_construction_inside_a_graph() -> None:

@@ -55,6 +55,12 @@ def test_devices_share_the_batches_of_as_numpy(raw_digits: Written, devices: int
     batches.close()
 
 
+def test_one_process_needs_no_seed(raw_digits: Written, caplog: pytest.LogCaptureFixture) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True)
+    assert first(as_jax(input_fn, 40, sharding=mesh(4)))[1].shape == (40,)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 def test_an_evaluation_ends_with_a_padded_batch(raw_digits: Written) -> None:
     batches = list(as_jax(make_input_fn(raw_digits.path, "test", training=False), 40, sharding=mesh(4)))
     assert [labels.shape for _, labels in batches] == [(40,)] * 3

@@ -17,12 +17,44 @@ from tpudata import (
     CorruptionError,
     DatasetError,
     FeatureError,
+    Mixture,
     TFRecordFiles,
     UsageError,
     as_numpy,
     make_input_fn,
 )
 from tpudata.format import Feature, read_records
+
+
+def mixed(folder: str, seed: int | None) -> Mixture:
+    return Mixture([(make_input_fn(folder, "train", training=True, seed=seed), 1), (first_of(folder), 1)])
+
+
+def first_of(folder: str) -> Any:
+    return make_input_fn(folder, "train", training=True, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("make", "process_count", "warnings"),
+    [
+        (lambda folder: make_input_fn(folder, "train", training=True), 2, 1),
+        (lambda folder: mixed(folder, None), 2, 1),
+        (lambda folder: make_input_fn(folder, "train", training=True), 1, 0),
+        (lambda folder: make_input_fn(folder, "train", training=False), 2, 0),
+        (first_of, 2, 0),
+        (lambda folder: mixed(folder, 1), 2, 0),
+    ],
+)
+def test_warns_once_of_processes_with_different_seeds(
+    raw_digits: Written, make: Any, process_count: int, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    input_fn = make(raw_digits.path)
+    for index in range(process_count):
+        as_numpy(input_fn, 96, process_index=index, process_count=process_count)
+        input_fn({"batch_size": 96}, host_index=index, host_count=process_count)
+    texts = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(texts) == warnings
+    assert all("this call is for 48 of the 96 rows" in text and "pass the same seed=" in text for text in texts)
 
 
 @pytest.mark.parametrize("training", [True, False])

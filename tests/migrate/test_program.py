@@ -240,6 +240,9 @@ def test_lists_names_without_a_counterpart() -> None:
         x = tf.contrib.layers.conv2d(y, 3, 3)
         y = tf.estimator.DNNClassifier([1])
         resolver = tf.contrib.cluster_resolver.TPUClusterResolver(tpu='')
+        resolver = tf.contrib.cluster_resolver.TPUClusterResolver(name if name else '')
+        resolver = tf.contrib.cluster_resolver.TPUClusterResolver(tpu=name or '', zone='')
+        resolver = tf.contrib.cluster_resolver.TPUClusterResolver(name or 'local', '')
         """
     )
     assert [(note.line, note.text.split(". ")[0]) for note in found.notes] == [
@@ -248,7 +251,35 @@ def test_lists_names_without_a_counterpart() -> None:
         (7, "tf.contrib.layers.conv2d has no counterpart"),
         (8, "tf.estimator.DNNClassifier has no counterpart"),
         (9, "TPUClusterResolver('') looks for a TPU named ''"),
+        (10, "TPUClusterResolver('') looks for a TPU named ''"),
+        (11, "TPUClusterResolver('') looks for a TPU named ''"),
     ]
+
+
+def test_rewrites_the_inner_modules_of_contrib_tpu() -> None:
+    found = migrated(
+        """\
+        import tensorflow as tf
+        from tensorflow.contrib.tpu.python.ops import tpu_ops
+        from tensorflow.contrib.tpu.python.tpu import bfloat16, tpu_function
+
+        with bfloat16.bfloat16_scope():
+            y = tpu_ops.cross_replica_sum(x) / tpu_function.get_tpu_context().number_of_shards
+        """
+    )
+    assert found.text == textwrap.dedent(
+        """\
+        import tensorflow.compat.v1 as tf
+
+        with tf.tpu.bfloat16_scope():
+            y = tf.tpu.cross_replica_sum(x) / tpu_function.get_tpu_context().number_of_shards
+        """
+    )
+    (note,) = found.notes
+    assert note.line == 6
+    assert note.text.startswith(
+        "tf.contrib.tpu.python.tpu.tpu_function.get_tpu_context has no counterpart. Use params["
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,16 @@ from tpudata.cli import main
 WINDOW = 2 << 20
 
 
+@pytest.mark.parametrize("integer", [np.int16, np.int32, np.uint8])
+def test_integers_of_numpy_do_not_wrap_around(pictures: Written, integer: Any) -> None:
+    source = RecordSource(pictures.path, "train", decode=None)
+    options = {"seed": 3, "epochs": 100, "host_index": 1, "host_count": 2, "workers": 3, "batch_size": 7}
+    expected = source.shuffle(**options, window_bytes=100)
+    shuffled = source.shuffle(**{name: integer(value) for name, value in options.items()}, window_bytes=integer(100))
+    assert len(shuffled) == len(expected)
+    assert list(zip(range(500), shuffled, strict=False)) == list(zip(range(500), expected, strict=False))
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 1 << 40),

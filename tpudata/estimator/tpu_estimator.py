@@ -118,7 +118,7 @@ class TPUEstimator(BaseEstimator):
             ModeKeys.PREDICT: predict_batch_size,
         }
         for mode, size in sizes.items():
-            require_positive_int("TPUEstimator", BATCH_SIZE_NAMES[mode], size, or_none=True)
+            sizes[mode] = require_positive_int("TPUEstimator", BATCH_SIZE_NAMES[mode], size, or_none=True)
         if use_tpu and train_batch_size is None:
             raise ValueError("TPUEstimator(use_tpu=True) requires train_batch_size. Pass it.")
         for name in ("master", "evaluation_master"):

@@ -44,7 +44,8 @@ class TrainSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _require_callable("TrainSpec", self.input_fn)
-        require_positive_int("TrainSpec", "max_steps", self.max_steps, or_none=True)
+        max_steps = require_positive_int("TrainSpec", "max_steps", self.max_steps, or_none=True)
+        object.__setattr__(self, "max_steps", max_steps)
         object.__setattr__(self, "hooks", check_hooks(self.hooks, "TrainSpec(hooks=...)"))
         listeners = check_listeners(self.saving_listeners, "TrainSpec(saving_listeners=...)")
         object.__setattr__(self, "saving_listeners", listeners)
@@ -80,7 +81,7 @@ class EvalSpec(NamedTupleMethods):
 
     def __post_init__(self) -> None:
         _require_callable("EvalSpec", self.input_fn)
-        require_positive_int("EvalSpec", "steps", self.steps, or_none=True)
+        object.__setattr__(self, "steps", require_positive_int("EvalSpec", "steps", self.steps, or_none=True))
         require_type("EvalSpec(name=...)", self.name, isinstance(self.name, str | None), "a string or None")
         for field in ("start_delay_secs", "throttle_secs"):
             require_seconds("EvalSpec", field, getattr(self, field))

@@ -13,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -190,7 +191,7 @@ def find_file_error(message: str) -> TpudataError | None:
         if reason in _ERROR_NUMBER_BY_MESSAGE:
             return make_storage_error("read", path, OSError(_ERROR_NUMBER_BY_MESSAGE[reason], reason))
         return StorageError(f"{path} could not be read: {reason}. Check that it exists and may be read.")
-    damage = _find_damage_reason(message, split)
+    damage = _find_damage_reason(message, paths, split)
     if damage is None:
         return None
     # The listing of the shards may show which one has changed.
@@ -211,7 +212,9 @@ def _find_damaged_record_error(paths: Sequence[str], split: str, offset: int) ->
             _find_damaged_shard(paths[0], split, record_offset) if split else _find_damaged_file(paths, record_offset)
         )
         if damaged_path is not None:
-            return CorruptionError(damaged_path, record_offset, f"the record is damaged or cut. {_choose_fix(split)}")
+            return CorruptionError(
+                damaged_path, record_offset, f"the record is damaged or cut. {_choose_fix(paths, split)}"
+            )
     origin = _name_origin(paths, split)
     if split:
         return TpudataError(
@@ -220,7 +223,7 @@ def _find_damaged_record_error(paths: Sequence[str], split: str, offset: int) ->
         )
     # Without an index, the search ends at the first damage of a file, so the record at `offset` may be damaged, too.
     return TpudataError(
-        f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(split)}"
+        f"{origin}: a record at byte {offset} of one of its files is damaged or cut. {_choose_fix(paths, split)}"
     )
 
 
@@ -229,12 +232,12 @@ def _name_origin(paths: Sequence[str], split: str) -> str:
     return paths[0] if split else "a file"
 
 
-def _find_damage_reason(message: str, split: str) -> str | None:
+def _find_damage_reason(message: str, paths: Sequence[str], split: str) -> str | None:
     """Return how the files are damaged or have changed, with a fix; None if the error has another cause."""
     if patterns.DAMAGED_BLOCK.search(message):
-        return f"a compressed block does not unpack. {_choose_fix(split)}"
+        return f"a compressed block does not unpack. {_choose_fix(paths, split)}"
     if INDEX_MISMATCH in message:
-        return f"an index does not match its shard: the records are at different positions. {_choose_fix(split)}"
+        return f"an index does not match its shard: the records are at different positions. {_choose_fix(paths, split)}"
     if patterns.SHORT_FILE.search(message):
         return "it has changed since it was opened. Make the input_fn again."
     return None
@@ -304,10 +307,14 @@ def _parse_dataset_name(message: str) -> tuple[list[str], str] | None:
     return paths, split
 
 
-def _choose_fix(split: str) -> str:
-    """Return the fix for damage in a split, or in files without a manifest if `split` is empty."""
+def _choose_fix(paths: Sequence[str], split: str) -> str:
+    """Return the fix for damage in a split of the folder `paths[0]`, or in files without a manifest if `split` is empty."""
     if not split:
         return "Restore the file."
+    # A cache of make_input_fn has its folder's name as the fingerprint of its source.
+    (folder,) = paths
+    if open_dataset(folder).manifest.source.fingerprint == Path(folder).name:
+        return f"Delete the folder {folder}; it is made again."
     return "Run `tpudata verify DIR` to list all damage, with --quarantine to skip it."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import operator
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from tpudata.input.graph.pipelines.pipeline import BATCHES_AHEAD
 from tpudata.input.options.hosts import Rows, find_rows, find_rows_of_host
 from tpudata.input.text.token_names import TokenNames, rename_batch
 
+_log = logging.getLogger("tpudata")
 # TensorFlow numbers the rows of a batch in int32.
 _MAX_BATCH = 2**31 - 1
 # Records that are fed before a step are counted in int64; buckets of short records have larger batches.
@@ -41,6 +43,7 @@ class InputFn:
         mixes_rows: whether rows of a batch depend on each other.
         token_names: the project after which token tensors are named; None for our names.
         weighs_records: whether a feature of the records holds their weights.
+        has_drawn_seed: whether the order depends on a seed that this process drew, so that other processes have other orders.
         row_axes: axis of the rows of each tensor whose first axis is not the rows, by its path, such as "features['image']".
     """
 
@@ -53,6 +56,7 @@ class InputFn:
         mixes_rows: bool = False,
         weighs_records: bool = False,
         token_names: TokenNames | None = None,
+        has_drawn_seed: bool = False,
         row_axes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._pipeline = pipeline
@@ -62,6 +66,8 @@ class InputFn:
         self._mixes_rows = mixes_rows
         self._weighs_records = weighs_records
         self._token_names = token_names
+        self._has_drawn_seed = has_drawn_seed
+        self._has_warned_of_seed = False
 
     @property
     def training(self) -> bool:
@@ -82,6 +88,11 @@ class InputFn:
     def weighs_records(self) -> bool:
         """Whether a feature of the records holds their weights, which then also apply in training."""
         return self._weighs_records
+
+    @property
+    def has_drawn_seed(self) -> bool:
+        """Whether the order depends on a seed that this process drew."""
+        return self._has_drawn_seed
 
     def find_row_axis(self, path: str, spec: tf.TensorSpec) -> int:
         """Return the axis of the rows of a tensor of a batch.
@@ -125,16 +136,41 @@ class InputFn:
         A record that is damaged or does not match raises TensorFlow's errors, which `make_input_fn` names: when the dataset is
         iterated, or by this call if `filter`, buckets or a cache in a folder read all records.
         """
+        rows = self._find_rows(params, input_context, host_index, host_count)
+        if self._has_drawn_seed and rows.count < rows.total and not self._has_warned_of_seed:
+            self._has_warned_of_seed = True
+            _log.warning(
+                "input_fn: this call is for %d of the %d rows of a global batch, and each process draws another seed for seed=None."
+                " If other processes feed the other rows, some records are repeated and others never fed: pass the same seed= in"
+                " all processes.",
+                rows.count,
+                rows.total,
+            )
+        return self.batches(rows, _read_start_step(start_step, rows.total))
+
+    def call_in_one_process(
+        self, params: Mapping[str, Any], input_context: tf.distribute.InputContext, start_step: int
+    ) -> tf.data.Dataset:
+        """Return the dataset as `__call__` does, for a process that feeds all rows and makes a dataset for each part of them."""
+        rows = self._find_rows(params, input_context, None, None)
+        return self.batches(rows, _read_start_step(start_step, rows.total))
+
+    def _find_rows(
+        self,
+        params: Mapping[str, Any],
+        input_context: tf.distribute.InputContext | None,
+        host_index: int | None,
+        host_count: int | None,
+    ) -> Rows:
+        """Return the rows of the global batch that a call is for; `__call__` describes the arguments and errors."""
         if host_index is None and host_count is None:
             _check_context(input_context)
-            rows = find_rows(_read_batch_size(params), params, input_context)
-        elif input_context is not None:
+            return find_rows(_read_batch_size(params), params, input_context)
+        if input_context is not None:
             raise UsageError(
                 "input_context: it already has the index of this host. Omit host_index and host_count, or the context."
             )
-        else:
-            rows = find_rows_of_host(_read_batch_size(params), host_index, host_count)
-        return self.batches(rows, _read_start_step(start_step, rows.total))
+        return find_rows_of_host(_read_batch_size(params), host_index, host_count)
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of some rows of each global batch, from a step on."""

@@ -116,11 +116,15 @@ def _make_datasets(
         return [input_fn]
     if not callable(input_fn):
         raise UsageError(f"as_jax: not an input_fn (got {input_fn!r}). Pass the result of make_input_fn.")
+    import jax
+
+    feeds_alone = isinstance(input_fn, InputFn) and jax.process_count() == 1
+    call = input_fn.call_in_one_process if feeds_alone else input_fn
     params = {"batch_size": blocks.count_block_rows(to_integer("batch_size", batch_size, 1))}
     # With `filter`, buckets or a cache in a folder, the first call reads all records.
     with translate_errors():
         return [
-            input_fn(
+            call(
                 params,
                 # Each block is fed like the rows of a host with one replica.
                 input_context=tf.distribute.InputContext(

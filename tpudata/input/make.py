@@ -120,7 +120,8 @@ def make_input_fn(
             (0.5 to 1 MB; tokens: 2 to 4 MB; gzip: at least 64 records) are permuted, the permuted order is cut into up to 32
             lanes that are read side by side, and the records of each lane are shuffled within its share of the window.
         num_epochs: number of epochs after which training ends, with the last whole batch; None for no end.
-        seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it.
+        seed: the same seed gives the same batches, with and without a cache; None draws one here, and logs it. If several
+            processes feed one global batch, they need the same seed: a call for a part of the batch logs a warning.
         cache: keeps decoded records, before `transform` and all random steps; with `crop`, images stay encoded. True for memory,
             "auto" for memory if they take at most a quarter of what is free, or the path of a local folder. In memory, they
             are decoded at the first batch; into a folder, by the first call of input_fn. All datasets of this
@@ -166,6 +167,7 @@ def make_input_fn(
         shuffle=shuffle,
         num_epochs=num_epochs,
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
+        has_drawn_seed=seed is None,
         cache=cache,
         weights=weights,
         service=service,
@@ -195,6 +197,7 @@ def build_input_fn(request: InputRequest) -> InputFn:
         mixes_rows=options.images.mix is not None or options.batch_transform is not None,
         weighs_records=options.weighs_records,
         token_names=options.tokens.names,
+        has_drawn_seed=options.has_drawn_seed and options.training,
         row_axes=request.row_axes,
     )
 

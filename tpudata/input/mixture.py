@@ -41,7 +41,10 @@ class Mixture(InputFn):
             raise UsageError("Mixture: there are no inputs. Pass pairs of an input_fn and its weight.")
         pipeline = MixedPipeline([input_fn.batches for input_fn, _ in pairs], [weight for _, weight in pairs])
         weighs_records = any(input_fn.weighs_records for input_fn, _ in pairs)
-        super().__init__(pipeline, training=True, is_endless=True, weighs_records=weighs_records)
+        has_drawn_seed = any(input_fn.has_drawn_seed for input_fn, _ in pairs)
+        super().__init__(
+            pipeline, training=True, is_endless=True, weighs_records=weighs_records, has_drawn_seed=has_drawn_seed
+        )
 
 
 def _read_input(pair: object, index: int) -> tuple[InputFn, float]:

@@ -69,9 +69,14 @@ class CallRewriter(Rewriter):
         self.replace_call(node, self.spell(f"{{tf2}}.summary.record_if({{v1}}.equal({step} % {interval}, 0))"))
 
     def _note_empty_tpu_name(self, node: ast.Call) -> None:
-        """Note a TPUClusterResolver for a TPU with an empty name, which meant the TPU of this machine."""
+        """Note a TPUClusterResolver for a TPU that may have an empty name, which meant the TPU of this machine."""
         tpu = node.args[0] if node.args else _find_keyword(node, "tpu")
-        if isinstance(tpu, ast.Constant) and tpu.value == "":
+        choices = [tpu]
+        if isinstance(tpu, ast.IfExp):
+            choices = [tpu.body, tpu.orelse]
+        elif isinstance(tpu, ast.BoolOp):
+            choices = list(tpu.values)
+        if any(isinstance(choice, ast.Constant) and choice.value == "" for choice in choices):
             self.note(
                 node, "TPUClusterResolver('') looks for a TPU named ''. Pass tpu='local' for the TPU of this machine."
             )

@@ -88,6 +88,7 @@ REMOVED = frozenset(
 )
 # What to use instead of a name or a part that has no counterpart; notes quote it.
 HINTS = {
+    "contrib.tpu.python.tpu.tpu_function": 'params["context"].num_replicas in model_fn, and 1 if params has no context',
     "contrib.training.HParams": "a dict, or your own dataclass",
     "contrib.layers.optimize_loss": "an optimizer's minimize, with tpudata.estimator.CrossShardOptimizer",
     "contrib.layers.variance_scaling_initializer": "tf.variance_scaling_initializer: other defaults",

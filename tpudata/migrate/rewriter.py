@@ -161,8 +161,9 @@ class Rewriter(abc.ABC):
         hints = (HINTS.get(".".join(path[:size])) for size in range(len(path), 0, -1))
         hint = next((hint for hint in hints if hint), None)
         fix = f"Use {hint}." if hint else "Write it with what TensorFlow has today."
-        # Three parts are enough for a name: `tf.contrib.layers.fully_connected`.
-        self.note(node, f"tf.{'.'.join(path[:3])} has no counterpart. {fix}")
+        # Three parts are enough for a name, as in `tf.contrib.layers.fully_connected`, except in an inner module.
+        name = ".".join(path if "python" in path else path[:3])
+        self.note(node, f"tf.{name} has no counterpart. {fix}")
 
     def _rewrite_api(self, node: ast.AST, innermost: ast.AST, path: ApiPath) -> None:
         """Put `compat.v1` or `compat.v2` into a name that the file's API lacks and the other API has.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +55,7 @@ class ShuffledRecords:
         batch_size: int,
         window_bytes: int,
     ) -> None:
-        self._options = {
+        options = {
             "seed": seed,
             "epochs": epochs,
             "host_index": host_index,
@@ -63,8 +64,11 @@ class ShuffledRecords:
             "batch_size": batch_size,
             "window_bytes": window_bytes,
         }
-        for name, value in self._options.items():
+        for name, value in options.items():
             check_integer(name, value, 0 if name in ("seed", "host_index") else 1)
+        # Python's integers: numpy's would wrap around when they are multiplied.
+        self._options = {name: operator.index(value) for name, value in options.items()}
+        host_index, host_count = self._options["host_index"], self._options["host_count"]
         if host_index >= host_count:
             raise UsageError(
                 f"host_index={host_index}: expected less than host_count={host_count}. Pass the index of this host, from 0."
@@ -72,17 +76,18 @@ class ShuffledRecords:
         self._records = records
         self._decode = decode
         # Chunks are smaller for a small window, which otherwise would hold too few to mix and to read at the same time.
+        window_bytes = self._options["window_bytes"]
         table = _make_chunk_table(records, min(CHUNK_BYTES, max(1, window_bytes // _MIN_CHUNKS)))
         # Mean size of a chunk.
         chunk_bytes = sum(shard.bytes for shard in records.shards) / len(table.record_counts)
         self._order = ChunkOrder(
             table,
-            seed=seed,
-            epochs=epochs,
+            seed=self._options["seed"],
+            epochs=self._options["epochs"],
             host_index=host_index,
             host_count=host_count,
-            lane_count=workers,
-            turn_length=batch_size,
+            lane_count=self._options["workers"],
+            turn_length=self._options["batch_size"],
             max_window_chunks=max(1, round(window_bytes / chunk_bytes)),
         )
         if not self._order.epoch_record_count:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.estimator import programs
 from tests.estimator.programs import X, Y, finite_input_fn, make_estimator, train_input_fn, v1
-from tpudata.estimator import CrossShardOptimizer, ModeKeys, TPUEstimatorSpec
+from tpudata.estimator import CrossShardOptimizer, ModeKeys, ModelFnError, TPUEstimatorSpec
 
 REPLICAS = pytest.mark.parametrize("replicas", [1, 2])
 STEPS = 6
@@ -198,6 +198,73 @@ def test_writes_v1_and_tf_summary_of_one_model(tmp_path: Path) -> None:
     found = values_of(tmp_path)
     for step in (1, 2):
         assert found["old"][step] == found["new"][step] == pytest.approx(losses()[step - 1], rel=1e-4)
+
+
+def in_a_loop(scalar: Any, loss: Any) -> Any:
+    def body(number: Any, total: Any) -> Any:
+        scalar("inner", total)
+        return number + 1, total + loss
+
+    return tf.while_loop(lambda number, _: number < 3, body, [0, loss], maximum_iterations=3)[1]
+
+
+def in_a_branch(scalar: Any, loss: Any) -> Any:
+    def branch() -> Any:
+        scalar("inner", loss)
+        return 2 * loss
+
+    return tf.cond(loss > 0, branch, lambda: loss)
+
+
+def in_a_map(scalar: Any, loss: Any) -> Any:
+    def double(value: Any) -> Any:
+        scalar("inner", value)
+        return 2 * value
+
+    return tf.reduce_sum(tf.map_fn(double, tf.stack([loss, loss])))
+
+
+def summarize_inside(kind: str, construct: Any) -> Any:
+    def summarize(loss: Any, outputs: Any) -> None:
+        del outputs
+        scalar = v1.summary.scalar if kind == "v1" else tf.summary.scalar
+        scalar("outer", construct(scalar, loss))
+
+    return summarize
+
+
+@REPLICAS
+@pytest.mark.parametrize("construct", [in_a_loop, in_a_branch, in_a_map])
+@pytest.mark.parametrize("kind", ["v1", "v2"])
+def test_rejects_summaries_in_loops_and_branches(kind: str, construct: Any, replicas: int, tmp_path: Path) -> None:
+    estimator = build(tmp_path, replicas, summarize_inside(kind, construct))
+    with pytest.raises(ModelFnError, match=r"is in a loop, a branch or a function, .* Make the summary outside"):
+        estimator.train(train_input_fn, steps=1)
+
+
+def test_accepts_unwritten_summaries_in_loops(tmp_path: Path) -> None:
+    build(tmp_path, 1, summarize_inside("v1", in_a_loop), save_summary_steps=None).train(train_input_fn, steps=1)
+
+
+@REPLICAS
+def test_writes_tf_summary_of_a_tf_function_without_devices(replicas: int, tmp_path: Path) -> None:
+    def write_inside(loss: Any) -> Any:
+        tf.summary.scalar("inner", loss)
+        return 2 * loss
+
+    double = tf.function(write_inside)
+    estimator = build(
+        tmp_path, replicas, lambda loss, _: tf.summary.scalar("outer", double(loss)), save_summary_steps=1
+    )
+    if replicas > 1:
+        with pytest.raises(
+            ModelFnError, match=r"tf.summary in 'StatefulPartitionedCall' is in a loop, a branch or a func"
+        ):
+            estimator.train(train_input_fn, steps=2)
+    else:
+        estimator.train(train_input_fn, steps=2)
+        found = values_of(tmp_path)
+        assert sorted(found["inner"]) == sorted(found["outer"]) == [1, 2]
 
 
 def test_an_evaluation_names_its_checkpoint(tmp_path: Path) -> None:

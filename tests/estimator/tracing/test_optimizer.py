@@ -55,6 +55,36 @@ def test_rejects_other_objects_and_reductions() -> None:
         CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1), reduction=Reduction.NONE)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("optimizer", ["v1", "keras"])
+def test_takes_the_variables_of_a_keras_model(optimizer: str, replicas: int, tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    # The call of minimize, and the pairs that a program makes of the variables.
+    for call in ("all", "list", "pairs"):
+
+        def model_fn(features: Any, labels: Any, mode: str, call: str = call) -> TPUEstimatorSpec:
+            initializer = keras.initializers.Constant(0.1)
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer=initializer)])
+            loss = tf.reduce_mean((model(features["x"])[:, 0] - labels) ** 2)
+            opt = v1.train.MomentumOptimizer(0.1, 0.9) if optimizer == "v1" else keras.optimizers.SGD(0.1, 0.9)
+            wrapped, step = CrossShardOptimizer(opt), v1.train.get_global_step()
+            if call == "pairs":
+                pairs = wrapped.compute_gradients(loss)
+                gradients = [gradient for gradient, _ in pairs]
+                assert [variable.shape for _, variable in pairs] == [v.shape for v in model.trainable_variables]
+                update = wrapped.apply_gradients(zip(gradients, model.trainable_variables, strict=True), step)
+            else:
+                update = wrapped.minimize(loss, step, var_list=model.trainable_variables if call == "list" else None)
+            return TPUEstimatorSpec(mode, loss=loss, train_op=update)
+
+        folder = tmp_path / call
+        make_estimator(folder, model_fn, tpu_config={"num_replicas": replicas}, save_summary_steps=1).train(
+            train_input_fn, steps=5
+        )
+        assert programs.losses(folder) == programs.losses(tmp_path / "all")
+        assert programs.losses(folder)[-1] < programs.losses(folder)[0]
+
+
 @pytest.mark.parametrize(
     "options", [{"gradient_accumulation_steps": 2}, {"use_ema": True, "ema_overwrite_frequency": 3}]
 )

@@ -107,6 +107,16 @@ def test_rejects_a_dataset_without_its_layouts_features(fed: Fed) -> None:
         fed(HEIGHT)
 
 
+@pytest.mark.parametrize("option", ["label", "weight"])
+def test_names_the_option_that_takes_the_only_feature(fed: Fed, option: str) -> None:
+    image = Feature("image_raw", "bytes", "uint8", (2, 2, 1), "raw")
+    number = Feature("image_raw", "float", "float32")
+    with pytest.raises(
+        FeatureError, match=rf"^{option}='image_raw': layout 'raw' then feeds no feature\. Name another"
+    ):
+        fed(image if option == "label" else number, HEIGHT, layout="raw", **{option: "image_raw"})
+
+
 def test_rejects_a_dataset_with_only_a_label(fed: Fed) -> None:
     with pytest.raises(
         FeatureError,

@@ -60,7 +60,7 @@ def tpu_system(
         ClusterError: not all processes joined in time, or one ended.
         MissingExtraError: jax is not installed, and `num_replicas` is passed or several processes run.
     """
-    require_positive_int(_NAME, "num_replicas", num_replicas, or_none=True)
+    num_replicas = require_positive_int(_NAME, "num_replicas", num_replicas, or_none=True)
     task = ClusterTask.resolve(_NAME, coordinator_address, num_processes, process_id)
     if num_replicas is None:
         require_own_tpu({f"{_NAME}(name=...)": name}, name)

@@ -3,8 +3,8 @@
 from tpudata.checks import require_positive_int
 
 
-def check_steps(steps: int | None, max_steps: int | None) -> None:
-    """Raise an error if the limits of a call of train are not valid.
+def check_steps(steps: int | None, max_steps: int | None) -> tuple[int | None, int | None]:
+    """Check the limits of a call of train, and return them, steps and max_steps, as Python's ints.
 
     Args:
         steps: number of steps to add, or None.
@@ -18,5 +18,7 @@ def check_steps(steps: int | None, max_steps: int | None) -> None:
         raise ValueError(
             f"train takes steps or max_steps, not both (got steps={steps}, max_steps={max_steps}). Pass one."
         )
-    for name, limit in (("steps", steps), ("max_steps", max_steps)):
-        require_positive_int("train", name, limit, or_none=True)
+    return (
+        require_positive_int("train", "steps", steps, or_none=True),
+        require_positive_int("train", "max_steps", max_steps, or_none=True),
+    )

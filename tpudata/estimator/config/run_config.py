@@ -133,15 +133,19 @@ class RunConfig:
             if not self.model_dir:
                 raise ValueError("RunConfig(model_dir='') names no folder. Pass a path, or None for a temporary one.")
         for name in ("save_summary_steps", "save_checkpoints_steps", "log_step_count_steps"):
-            require_positive_int("RunConfig", name, getattr(self, name), or_none=True)
+            object.__setattr__(self, name, require_positive_int("RunConfig", name, getattr(self, name), or_none=True))
         if self.keep_checkpoint_max != 0:  # 0 keeps all, like None.
-            require_positive_int("RunConfig", "keep_checkpoint_max", self.keep_checkpoint_max, or_none=True)
+            kept = require_positive_int("RunConfig", "keep_checkpoint_max", self.keep_checkpoint_max, or_none=True)
+            object.__setattr__(self, "keep_checkpoint_max", kept)
         seed: object = self.tf_random_seed
         is_seed = isinstance(seed, Integral | None) and not isinstance(seed, bool)
         require("RunConfig", "tf_random_seed", seed, is_seed, "an int or None", ArgumentTypeError)
+        if isinstance(seed, Integral):
+            object.__setattr__(self, "tf_random_seed", int(seed))
         hours = self.keep_checkpoint_every_n_hours
         require_seconds("RunConfig", "keep_checkpoint_every_n_hours", hours, rejects_zero=True)
-        require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
+        timeout = require_positive_int("RunConfig", "session_creation_timeout_secs", self.session_creation_timeout_secs)
+        object.__setattr__(self, "session_creation_timeout_secs", timeout)
         for name in ("exit_on_sigterm", "checkpoint_save_graph_def"):
             require_flag("RunConfig", name, getattr(self, name))
         self._check_profile_steps()

@@ -84,9 +84,10 @@ class TPUConfig(NamedTupleMethods):
         if isinstance(self.iterations_per_loop, str):  # A time; raises an error if it is not valid.
             _parse_duration(self.iterations_per_loop)
         else:
-            require_positive_int("TPUConfig", "iterations_per_loop", self.iterations_per_loop)
+            steps = require_positive_int("TPUConfig", "iterations_per_loop", self.iterations_per_loop)
+            object.__setattr__(self, "iterations_per_loop", steps)
         for name in ("num_shards", "num_cores_per_replica", "num_replicas"):
-            require_positive_int("TPUConfig", name, getattr(self, name), or_none=True)
+            object.__setattr__(self, name, require_positive_int("TPUConfig", name, getattr(self, name), or_none=True))
         require_positive_int(
             "TPUConfig", "experimental_host_call_every_n_steps", self.experimental_host_call_every_n_steps
         )

@@ -1,10 +1,11 @@
 """Summaries in a model_fn, written on the host from the values of a step."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from tpudata.devices.errors import ModelFnValueError
 from tpudata.estimator.fetching.fetch_plan import plan_fetches
 from tpudata.estimator.fetching.hook_session import HookSession
 from tpudata.estimator.hooks.events import EventWriter
@@ -47,6 +48,10 @@ class ModelSummaries:
             # SUMMARY_OP has the merged summaries, if the program merged them.
             tensors = session.graph.get_collection(_Keys.SUMMARY_OP) or session.graph.get_collection(_Keys.SUMMARIES)
             self._tensors = list({tensor.name: tensor for tensor in tensors}.values())
+        # Branches and the bodies of loops are separate graphs, but they share the collections of model_fn's graph.
+        inner = [tensor.op for tensor in self._tensors if tensor.graph is not session.graph]
+        _reject_lost("the summary", inner)
+        _reject_lost("tf.summary in", train_step.lost_summary_writes)
         writes = train_step.host_summary_writes
         if self._tensors or writes:
             # On devices, the host runs tf.summary's writes, which a bool placeholder switches on.
@@ -96,3 +101,17 @@ class ModelSummaries:
         values = self._request.finish(fetched)
         for tensor in self._tensors:
             events.write_summary(step, values[tensor.name])
+
+
+def _reject_lost(subject: str, operations: Sequence[tf.Operation]) -> None:
+    """Raise ModelFnValueError if there are operations whose summaries cannot be written.
+
+    Args:
+        subject: start of the message, before the name of the first operation.
+        operations: the operations.
+    """
+    if operations:
+        raise ModelFnValueError(
+            f"model_fn: {subject} {operations[0].name!r} is in a loop, a branch or a function, where it cannot be written. Make"
+            " the summary outside, from a result."
+        )

@@ -43,7 +43,7 @@ def evaluate(
         checkpoint_path: checkpoint to evaluate; None for the newest of model_dir, or the initial values if there is none.
         events_dir: folder of the summaries; None writes none.
     """
-    require_positive_int("evaluate", "steps", steps, or_none=True)
+    steps = require_positive_int("evaluate", "steps", steps, or_none=True)
     hooks = check_hooks(hooks, "evaluate(hooks=...)")
     checkpoint = find_requested_or_latest(runtime.model_dir, checkpoint_path)
     feed = runtime.make_feed(input_fn, ModeKeys.EVAL)

@@ -13,6 +13,7 @@ from tpudata.estimator.state.host_copies import HostCopies, OnlyOnHost
 from tpudata.estimator.state.local_variables import LocalVariables
 from tpudata.estimator.state.store import VariableStore
 from tpudata.estimator.steps.step_fetches import StepFetches
+from tpudata.estimator.tracing.effects import find_lost_writes
 from tpudata.estimator.tracing.metrics import get_raw_variable
 from tpudata.estimator.tracing.replica_values import ReplicaValues
 from tpudata.estimator.tracing.traced_model import TracedModel
@@ -109,6 +110,13 @@ class Step:
     def host_summary_writes(self) -> tuple[tf.Operation, ...]:
         """Operations of model_fn that write tf.summary; () if the step runs them itself, as in plain TensorFlow."""
         return self._traced.summary_writes if self._topology.devices else ()
+
+    @property
+    def lost_summary_writes(self) -> list[tf.Operation]:
+        """Loops, branches and functions of model_fn whose tf.summary would not be written."""
+        writes = self._traced.summary_writes
+        is_on_devices = bool(self._topology.devices)
+        return find_lost_writes(self.blueprint.graph, writes, is_on_devices=is_on_devices) if writes else []
 
     @property
     def summary_switch_name(self) -> str:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tpudata.devices.graphs.graph_walk import find_needed_operations
 from tpudata.devices.graphs.keras_effects import KERAS_UPDATES, find_keras_effects
+from tpudata.devices.graphs.library import list_called_functions
 from tpudata.estimator.state.blueprint import Blueprint
 
 # Name scope of operations that tpudata adds, so that they do not change the names of the model's operations.
@@ -43,6 +44,35 @@ def find_summary_writes(graph: tf.Graph) -> list[tf.Operation]:
     writers = [operation for operation in graph.get_operations() if operation.type == "SummaryWriter"]
     handles = [writer.outputs[0] for writer in writers if writer.name.startswith(OWN_SCOPE)]
     return [operation for handle in handles for operation in handle.consumers() if operation.type not in _WRITER_UPKEEP]
+
+
+def find_lost_writes(graph: tf.Graph, writes: Iterable[tf.Operation], *, is_on_devices: bool) -> list[tf.Operation]:
+    """Return the loops, branches and functions whose writes of summaries do not run, of the operations that write.
+
+    Without automatic control dependencies, a branch or the body of a loop runs only what its results need, and a write has no
+    result. The functions of tf.function run their writes, except on devices, which cannot write.
+
+    Args:
+        graph: the scratch graph.
+        writes: its operations that write summaries, as `find_summary_writes` returns them.
+        is_on_devices: whether the steps run on devices.
+    """
+    functions = graph.as_graph_def().library.function
+    # `tf.summary` itself puts its write into a branch, which depends on whether this step's summaries are written.
+    writing_names = {
+        function.signature.name
+        for function in functions
+        if any(node.op.startswith("Write") for node in function.node_def)
+    }
+
+    def is_lost(operation: tf.Operation) -> bool:
+        if operation.type in ("If", "StatelessIf"):
+            return writing_names.isdisjoint(list_called_functions(operation.node_def))
+        return not operation.type.startswith("Write") and (
+            is_on_devices or not operation.type.endswith("PartitionedCall")
+        )
+
+    return list(filter(is_lost, writes))
 
 
 def list_results(operations: Iterable[tf.Operation]) -> list[tf.Tensor]:

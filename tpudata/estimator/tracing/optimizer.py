@@ -66,12 +66,14 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
     ) -> list[GradientAndVariable]:
         """Return (gradient, variable) pairs of this replica's loss; with a v1 optimizer and MEAN, of loss / number of replicas.
 
-        Arguments are those of v1 optimizers. The gate GATE_OP, v1's default, is treated as GATE_NONE. GATE_OP prevents an update of
-        a variable while other gradients are computed from it, which cannot happen with resource variables, and keeps operations
-        from running in parallel.
+        Arguments are those of v1 optimizers; var_list may also have variables of Keras 3. The gate GATE_OP, v1's default, is
+        treated as GATE_NONE. GATE_OP prevents an update of a variable while other gradients are computed from it, which cannot
+        happen with resource variables, and keeps operations from running in parallel.
         """
         if kwargs.get("gate_gradients", self.GATE_OP) == self.GATE_OP:
             kwargs["gate_gradients"] = self.GATE_NONE
+        if var_list is not None:
+            var_list = list(map(_unwrap, tf.nest.flatten(var_list)))
         self._has_computed_gradients = True
         if self._is_keras:
             # Any v1 optimizer computes these gradients; `_sum_over_replicas` multiplies them by the factor.
@@ -103,6 +105,7 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
                 self._opt.apply_gradients(pairs)
                 update = tf.no_op() if global_step is None else global_step.assign_add(1)
             else:
+                pairs = [(gradient, _unwrap(variable)) for gradient, variable in pairs]
                 update = self._opt.apply_gradients(pairs, global_step, name)
         for operation in graph.get_operations()[num_operations_before:]:
             graph.add_to_collection(APPLIED, operation.name)
@@ -149,6 +152,12 @@ class CrossShardOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]  
         """Return the wrapped optimizer's variables."""
         variables = self._opt.variables
         return list(variables() if callable(variables) else variables)
+
+
+def _unwrap(variable: Any) -> tf.Variable:
+    """Return the `tf.Variable` of a variable of Keras 3, which v1 optimizers do not take; return other variables unchanged."""
+    value = getattr(variable, "value", None)
+    return value if isinstance(value, tf.Variable) else variable
 
 
 def _reject_periodic_options(opt: Optimizer) -> None:

@@ -149,6 +149,11 @@ def _choose_features(
             f"{'' if weight is None else ' but the weight'}. {fix}"
         )
     if not chosen:
+        for option, feature in (("label", label), ("weight", weight)):
+            if feature is not None and feature.name in (layout_names or ()):
+                raise FeatureError(
+                    f"{option}={feature.name!r}: layout {manifest.layout!r} then feeds no feature. Name another feature."
+                )
         raise FeatureError(
             f"Layout {manifest.layout!r} feeds {', '.join(layout_names or ('any feature but the label',))}, and the dataset has"
             f" {', '.join(feature.name for feature in manifest.features) or 'no features'}. Convert it again with another layout."

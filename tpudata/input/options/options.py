@@ -43,6 +43,7 @@ class Options:
     shuffle: bool | int | None = None
     num_epochs: int | None = None
     seed: int = 0
+    has_drawn_seed: bool = False
     cache: bool | str | os.PathLike[str] = False
     weights: Literal["feature", "sample_weight"] = "feature"
     service: DataService | None = None

@@ -18,6 +18,8 @@ _MODULES: dict[str, ApiPath] = {
     "tensorflow.contrib.tpu.python.tpu.tpu_estimator": ("contrib", "tpu"),
     "tensorflow.contrib.tpu.python.tpu.tpu_optimizer": ("contrib", "tpu"),
     "tensorflow.contrib.tpu.python.tpu.tpu_context": ("contrib", "tpu"),
+    "tensorflow.contrib.tpu.python.tpu.bfloat16": ("contrib", "tpu"),
+    "tensorflow.contrib.tpu.python.ops.tpu_ops": ("contrib", "tpu"),
     "tensorflow.contrib.training.python.training.evaluation": ("contrib", "training"),
     "tensorflow.python.estimator.estimator": ("estimator",),
     "tensorflow_estimator.python.estimator.estimator": ("estimator",),

@@ -135,6 +135,21 @@ def test_names_a_damaged_cache_file(digits: Written, tmp_path: Path, pattern: st
         cached(digits, tmp_path, training=True)
 
 
+def test_reports_a_damaged_record_of_a_cache_with_its_fix(digits: Written, tmp_path: Path) -> None:
+    labels(cached(digits, tmp_path)({"batch_size": 100}))
+    path = next(tmp_path.glob("*/*.tfrecord"))
+    data = path.read_bytes()
+    path.write_bytes(data[:30] + bytes([data[30] ^ 1]) + data[31:])
+    fix = f"Delete the folder {path.parent}; it is made again."
+    with pytest.raises(DatasetError, match=rf"{path} at byte 0: .*\. {fix}"):
+        list(as_numpy(cached(digits, tmp_path), 100))
+    assert main(["verify", str(path.parent), "--quarantine"]) == 0
+    with pytest.raises(DatasetError, match=rf"cache=.*{path.parent} has damaged records in quarantine\. {fix}"):
+        cached(digits, tmp_path)
+    shutil.rmtree(path.parent)
+    assert labels(cached(digits, tmp_path)({"batch_size": 101})) == digits.labels["test"]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder with room for 24 kB, mounted for another process and seen through it."""
@@ -175,6 +190,13 @@ def test_rejects_a_cache_path_that_is_not_a_folder(digits: Written, tmp_path: Pa
     for path, file in (("/dev/null/x", "/dev/null"), (tmp_path / "file", tmp_path / "file")):
         with pytest.raises(UsageError, match=rf"cache='{path}': {file} is not a folder"):
             make_input_fn(digits.path, "test", training=True, cache=path)
+
+
+def test_rejects_a_dataset_as_the_folder_of_a_cache(copy: str) -> None:
+    files = sorted(Path(copy).rglob("*"))
+    with pytest.raises(UsageError, match=r"it is the folder of a dataset\. Pass another one, such as .*\.cache\."):
+        make_input_fn(copy, "train", training=True, cache=copy)
+    assert sorted(Path(copy).rglob("*")) == files
 
 
 def test_rejects_a_cache_larger_than_free_memory(tmp_path: Path) -> None:

@@ -86,8 +86,9 @@ class FiniteCheck:
         bad_names = [name for name, is_finite in zip(self._step.checked, finite, strict=True) if not is_finite]
         problems = [] if math.isfinite(loss) else [f"the loss is {loss}"]
         if bad_names:
-            more = f" and {count_text(len(bad_names) - 1, 'more variable')}" if len(bad_names) > 1 else ""
-            problems.append(f"the variable {bad_names[0]!r}{more} contains NaN or Inf")
+            others = len(bad_names) - 1
+            verb = f"and {count_text(others, 'more variable')} contain" if others else "contains"
+            problems.append(f"the variable {bad_names[0]!r} {verb} NaN or Inf")
         newest = checkpoints.find_latest(self._model_dir)
         last_good = "" if newest is None else f" The last good checkpoint is {newest.prefix}."
         raise NonFiniteError(

@@ -44,7 +44,7 @@ def train(
 
     `follower.after_save` is called for each written checkpoint except the one at the start, and `follower.finish` once at the end.
     """
-    check_steps(steps, max_steps)
+    steps, max_steps = check_steps(steps, max_steps)
     hooks = check_hooks(hooks, "train(hooks=...)")
     listeners = check_listeners(saving_listeners, "train(saving_listeners=...)")
     if steps is None and max_steps is None and runtime.topology.is_tpu:

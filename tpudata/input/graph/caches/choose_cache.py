@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
+from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.input.graph.caches.cache import Cache, MemoryCache
 from tpudata.input.graph.caches.decoded_cache import DecodedCache, digest_records
 from tpudata.input.graph.caches.piece_cache import PieceCache
@@ -50,6 +51,9 @@ def choose_cache(cache: bool | str | os.PathLike[str], request: InputRequest, pl
     existing_folder = next(parent for parent in (path, *path.parents) if parent.exists())
     if not existing_folder.is_dir():
         raise UsageError(f"cache={folder!r}: {existing_folder} is not a folder. Pass a local folder.")
+    # A cache is named like a shard: `train-*` and `verify` would find it among the dataset's files.
+    if Path(path, MANIFEST_NAME).exists():
+        raise UsageError(f"cache={folder!r}: it is the folder of a dataset. Pass another one, such as {folder}.cache.")
     if plan.pieces is not None:
         # The workers of a tf.data service have separate disks.
         is_read_elsewhere = request.options.service is not None

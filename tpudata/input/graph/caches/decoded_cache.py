@@ -94,6 +94,9 @@ class DecodedCache(Cache):
             check_shards(dataset, CACHE_SPLIT)
             for shard in dataset.manifest.split(CACHE_SPLIT).shards:
                 dataset.index(shard)
+            # Without some of its records, the cache's others would not be at their places in the split.
+            if dataset.quarantine.shards:
+                raise DatasetError(f"{self.path} has damaged records in quarantine")
         except CorruptionError as error:
             # Replace the fix of a dataset, "Restore it ...", since a damaged cache can be deleted.
             reason = error.reason.partition(_DATASET_FIX)[0]
