@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tpudata.console.tables import count_text
 from tpudata.estimator.api.findings import Report
 from tpudata.estimator.api.mode_keys import ModeKeys
 from tpudata.estimator.feeding.deployment import Deployment
@@ -111,7 +112,7 @@ def _find_core_shape(
     elif num_rows is not None and num_rows != size:
         report(
             path,
-            f"it has the shape {spec.shape}, with {num_rows} rows instead of params['batch_size']={size}",
+            f"it has the shape {spec.shape}, with {count_text(num_rows, 'row')} instead of params['batch_size']={size}",
             "batch the dataset by params['batch_size']",
         )
     unknown_axes = [index for index, length in enumerate(shape) if length is None and index != axis]
