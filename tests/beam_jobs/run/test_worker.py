@@ -60,6 +60,36 @@ def test_a_killed_worker_fails_the_run() -> None:
         run_pipeline(pipeline)
 
 
+def test_a_worker_killed_while_others_wait_for_its_output_fails_the_run() -> None:
+    pipeline = local_pipeline(2)
+    _ = (
+        pipeline
+        | beam.Create([signal.SIGKILL])
+        | beam.Map(lambda number: os.kill(os.getpid(), number))
+        | beam.Reshuffle()
+        | beam.Map(print)
+    )
+    with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\."):
+        run_pipeline(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [("os.kill(os.getpid(), 9)", "was ended by SIGKILL"), ("sys.exit(3)", "ended with the exit code 3")],
+)
+def test_a_worker_that_ends_before_it_connects_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, outcome: str
+) -> None:
+    library = tmp_path / "apache_beam"
+    library.mkdir()
+    (library / "__init__.py").write_text(f"import os, sys\n{ends}\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    pipeline = local_pipeline(2)
+    _ = pipeline | beam.Create([1]) | beam.Reshuffle() | beam.Map(print)
+    with pytest.raises(TpudataError, match=rf"worker process \d+ {outcome}\."):
+        run_pipeline(pipeline)
+
+
 # Stands in for Beam, which workers import for seconds.
 LOADS = """
 import os, pathlib, time
