@@ -7,7 +7,6 @@ killed, or that connects after the run was given up. Here each worker holds a li
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from google.protobuf import json_format, text_format
 
 from beam_jobs.run import worker
+from tpudata.console.child_processes import make_child_environment
 from tpudata.console.lifeline import Lifeline
 from tpudata.errors import TpudataError
 
@@ -117,7 +117,7 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
     def start_worker(self) -> None:
         """Start the process, which connects when it is ready."""
         environment = {
-            **os.environ,
+            **make_child_environment(),
             "WORKER_ID": self.worker_id,
             "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.control_api_service_descriptor()),
             "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.logging_api_service_descriptor()),

@@ -5,6 +5,7 @@ The limit on workers depends on the cores of the machine, so its test reads it.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -88,6 +89,22 @@ def test_a_worker_that_ends_before_it_connects_fails_the_run(
     _ = pipeline | beam.Create([1]) | beam.Reshuffle() | beam.Map(print)
     with pytest.raises(TpudataError, match=rf"worker process \d+ {outcome}\."):
         run_pipeline(pipeline)
+
+
+def test_workers_run_no_files_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "types.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    pipeline = local_pipeline(2)
+    _ = pipeline | beam.Create([1]) | beam.Map(print)
+    run_pipeline(pipeline)
+
+
+def test_workers_import_from_the_path_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    pipeline = local_pipeline(2)
+    _ = pipeline | beam.Create(["only_here"]) | beam.Map(lambda name: importlib.import_module(name).__name__)
+    run_pipeline(pipeline)
 
 
 # Stands in for Beam, which workers import for seconds.
