@@ -153,8 +153,11 @@ def pack_polygon(numbers: Iterable[float]) -> bytes:
 
 
 def pack_counts(counts: Sequence[int]) -> bytes:
-    """Return run lengths packed as uint32, for `RunLengths.counts`; OverflowError or TypeError if one is not a length."""
-    return array.array("I", counts).tobytes()
+    """Return run lengths packed as uint32, for `RunLengths.counts`; ValueError if one is not a length."""
+    try:
+        return array.array("I", counts).tobytes()
+    except (TypeError, OverflowError):
+        raise ValueError("a mask with a run length that is not a whole number from 0 to 4,294,967,295") from None
 
 
 def _decode_coco_text(text: bytes) -> npt.NDArray[np.int64]:

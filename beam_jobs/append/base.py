@@ -68,6 +68,11 @@ class Base:
                 " folder."
             )
         if not manifest.keys:
+            if "reshard" in manifest.options:
+                raise OutputError(
+                    f"--append: {output} does not say what it was made from (index/*.keys): `tpudata reshard` wrote it. Append to"
+                    " a dataset that `tpudata convert` wrote, and reshard it again."
+                )
             raise OutputError(
                 f"--append: {output} does not say what it was made from (index/*.keys): WriteTFRecordShards or an earlier version"
                 " wrote it. Pass --overwrite to convert everything again, or name another folder."

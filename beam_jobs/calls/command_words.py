@@ -13,8 +13,11 @@ from typing import Any
 from tpudata.console.option import Option
 from tpudata.errors import TpudataError, UsageError
 
-# A flag in a message, and its value if it has one, without the punctuation that ends a clause.
-_FLAG = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>[^\s,;:)]*[^\s,;:).?!]))?")
+# A flag in a message, and its value if it has one, without the punctuation that ends a clause. A blank may stand between them, so
+# the next word may also be the value.
+_FLAG = re.compile(
+    r"(?<![\w-])--(?P<name>[a-z][a-z0-9-]*)(?:=(?P<value>[^\s,;:)]*[^\s,;:).?!])|(?P<word> \w(?:[\w-]*\w)?))?"
+)
 _OMIT = re.compile(r"\b([Oo]mit the) flag\b")
 
 
@@ -69,7 +72,7 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
 
     def translate_flag(match: re.Match[str]) -> str:
         """Return the keyword for a flag in the message, with its value; an unknown flag unchanged."""
-        flag, value = f"--{match['name']}", match["value"]
+        flag, value, next_word = f"--{match['name']}", match["value"], match["word"] or ""
         switch = f"--{match['name'].removeprefix('no-')}"
         # --no-x turns the switch --x off.
         if flag not in keywords_by_flag and switch in switches:
@@ -78,13 +81,15 @@ def translate_flags(text: str, name: str, keywords: Iterable[str], options: Mapp
             return match[0]
         keyword = keywords_by_flag[flag]
         option = options.get(keyword)
+        if option is not None and next_word.lstrip() in option.choices:
+            value, next_word = next_word.lstrip(), ""
         # The flag may invert the option or have words in place of True and False; without a value it stands for `true`.
         if option is not None and option.translates_booleans:
-            return f"{keyword}={(value or 'true') == option.format_flag_value(True)}"
+            return f"{keyword}={(value or 'true') == option.format_flag_value(True)}{next_word}"
         # "argument --x: ..." names the switch, and does not say that it was passed.
         if flag in switches and not text[: match.start()].endswith("argument "):
-            return f"{keyword}={value in (None, 'true')}"
-        return keyword if value is None else f"{keyword}={value}"
+            return f"{keyword}={value in (None, 'true')}{next_word}"
+        return f"{keyword}{next_word}" if value is None else f"{keyword}={value}{next_word}"
 
     # Python's users read help(NAME), and omit an argument instead of a flag.
     text = text.replace(f" See: {name} --help", f" See: help({name})")

@@ -222,7 +222,7 @@ def _divide_buckets(
         raise UsageError(
             f"split {split}: {count_text(shard_count, 'shard')} of {count_text(int(buckets.record_counts.sum()), 'record')}"
             f" (expected {count_text(_BUCKET_COUNT // 4, 'shard')} or fewer, or {count_text(_MIN_EVEN_RECORDS, 'record')} in each)."
-            " Give a larger --shard-size."
+            " Give a larger --shard-size, or a smaller --num-shards."
         )
     steps = np.arange(1 << bits, dtype=np.uint64) << np.uint64(HASH_BITS - BUCKET_BITS - bits)
     starts = (buckets.starts[:, None] + steps).ravel()

@@ -7,7 +7,6 @@ killed, or that connects after the run was given up. Here each worker holds a li
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 from google.protobuf import json_format, text_format
 
 from beam_jobs.run import worker
+from tpudata.console.child_processes import make_child_environment
 from tpudata.console.lifeline import Lifeline
 from tpudata.errors import TpudataError
 
@@ -92,20 +92,32 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
         self._lifeline_descriptor = int(payload)
         self._is_stopping, self._is_connected = threading.Event(), threading.Event()
         # Beam calls `set_input` and `set_inputs` with the streams of a worker that connects. A stream that breaks off is reported
-        # by `_watch`, and not by a traceback of the thread that reads it.
-        set_input, set_inputs = self.control_conn.set_input, self.data_conn.set_inputs
+        # by `_watch` and `read_outputs`, and not by a traceback of the thread that reads it.
+        set_input, self._set_inputs = self.control_conn.set_input, self.data_conn.set_inputs
+        input_elements = self.data_conn.input_elements
 
         def connect(stream: Iterable[Any]) -> None:
             self._is_connected.set()
             set_input(_read_until_broken(stream))
 
+        def read_outputs(*args: Any, **keywords: Any) -> Iterator[Any]:
+            """Yield what the worker sends for a request; raise the worker's end in place of Beam's error for a closed channel."""
+            try:
+                yield from input_elements(*args, **keywords)
+            except RuntimeError:
+                # The channel closes before the process has ended.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    raise self._describe_end(self._process.wait(_STOP_SECONDS)) from None
+                raise
+
         self.control_conn.set_input = connect
-        self.data_conn.set_inputs = lambda stream: set_inputs(_read_until_broken(stream))
+        self.data_conn.set_inputs = lambda stream: self._set_inputs(_read_until_broken(stream))
+        self.data_conn.input_elements = read_outputs
 
     def start_worker(self) -> None:
         """Start the process, which connects when it is ready."""
         environment = {
-            **os.environ,
+            **make_child_environment(),
             "WORKER_ID": self.worker_id,
             "CONTROL_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.control_api_service_descriptor()),
             "LOGGING_API_SERVICE_DESCRIPTOR": text_format.MessageToString(self.logging_api_service_descriptor()),
@@ -134,17 +146,23 @@ class _LocalWorker(GrpcWorkerHandler):  # type: ignore[misc]
 
     def _watch(self) -> None:
         """Wait for the process, and fail its pending requests if it ends early: Beam would wait for their answers forever."""
-        code = self._process.wait()
-        outcome = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
-        error = TpudataError(
-            f"worker process {self._process.pid} {outcome}. If memory ran out, use fewer --workers; run again with --resume to"
-            " convert the rest."
-        )
+        error = self._describe_end(self._process.wait())
+        if not self._is_connected.is_set():
+            # An empty stream closes the channel for outputs, as the stream of a connected worker does when it breaks off.
+            self._set_inputs(iter(()))
         # Repeated, so that requests that are still to come also fail.
         while not self._is_stopping.wait(_FAIL_EVERY_SECONDS):
             # RuntimeError: another thread added a request during the loop over them; the next round finds it.
             with contextlib.suppress(RuntimeError):
                 self.control_conn.abort(error)
+
+    def _describe_end(self, code: int) -> TpudataError:
+        """Return the error of a process that ended early with this return code."""
+        outcome = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
+        return TpudataError(
+            f"worker process {self._process.pid} {outcome}. If memory ran out, use fewer --workers; run again with --resume to"
+            " convert the rest."
+        )
 
 
 def _read_until_broken(stream: Iterable[Any]) -> Iterator[Any]:

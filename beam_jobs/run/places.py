@@ -95,4 +95,4 @@ def absolute_path(path: str, options: PipelineOptions) -> str:
     if not path or is_remote(path) or is_in_process(runner_name(options)):
         return path
     # Links are not resolved, so that messages name the path that was passed.
-    return str(Path.cwd() / path)
+    return str(Path(path).absolute())

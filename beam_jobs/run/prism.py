@@ -23,6 +23,7 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, PrismRunnerOptions, StandardOptions
 
 from beam_jobs.run import supervised
+from tpudata.console.child_processes import make_child_environment
 from tpudata.console.lifeline import Lifeline
 from tpudata.errors import TpudataError, UsageError
 
@@ -90,6 +91,7 @@ class _Server:
                     *(sys.executable, "-m", supervised.__name__, str(lifeline.reader)),
                     *(str(binary), f"--job_port={port}", "--serve_http=false", "--log_level=error", "--log_kind=text"),
                 ],
+                env=make_child_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

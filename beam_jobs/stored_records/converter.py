@@ -20,6 +20,7 @@ from beam_jobs.stored_records.stored_record import StoredRecord
 from tpudata.console.tables import count_text
 from tpudata.errors import BadRecordError, CorruptionError
 from tpudata.format import Feature, decode_example, encode_example
+from tpudata.format.example.decode import read_list_kinds
 from tpudata.format.example.wire import Value
 from tpudata.format.shards.index import BLOCK_RECORDS
 from tpudata.format.tfrecord.framing import FRAME_BYTES
@@ -259,7 +260,9 @@ class ForeignConverter(FrameConverter):
             for declaration in self.declared:
                 declaration.check(example.get(declaration.name, []))
             arrays = {array.name: array for array in self.raw}
-            summary.add(example, reference.key, arrays, self.images, self.label_maps)
+            # Most records have no empty list.
+            list_kinds = None if all(example.values()) else read_list_kinds(record)
+            summary.add(example, reference.key, arrays, self.images, self.label_maps, list_kinds)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None
         return record

@@ -352,7 +352,7 @@ def test_rejects_invalid_inputs_and_conflicting_options(pictures: Path, images: 
         reshard(tmp_path / "nothing", "--output", out)
     assert not out.exists()
     assert reshard(images, "--output", out) == 0
-    with pytest.raises(OutputError, match="does not say what it was made from"):
+    with pytest.raises(OutputError, match="`tpudata reshard` wrote it"):
         convert_images(["--input", str(pictures), "--output", str(out), "--append"])
 
 

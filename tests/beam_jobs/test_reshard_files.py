@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.beam_jobs.resharding import assert_whole, manifest, records_of, reshard, write_files
 from tests.helpers.label_maps import PALETTE, png_of
-from tpudata import RecordSource
+from tpudata import RecordSource, make_input_fn
 from tpudata.errors import BadRecordError, FeatureError, SourceError
 from tpudata.format import Feature, decode_example
 
@@ -126,6 +126,28 @@ def test_infers_a_list_for_masks_of_several_objects(tmp_path: Path) -> None:
         Feature("image/object/mask", "bytes", "string", (None,)),
     )
     assert_whole(tmp_path / "out")
+
+
+def test_readers_read_features_that_are_empty_in_all_records(tmp_path: Path) -> None:
+    example = tf.train.Example()
+    for name, field in (("f", "float_list"), ("i", "int64_list"), ("b", "bytes_list")):
+        getattr(example.features.feature[name], field).SetInParent()
+    example.features.feature["none"].SetInParent()
+    example.features.feature["id"].int64_list.value.append(1)
+    (tmp_path / "in").mkdir()
+    with tf.io.TFRecordWriter(str(tmp_path / "in" / "a")) as writer:
+        writer.write(example.SerializeToString())
+    assert reshard(tmp_path / "in", "--output", tmp_path / "out") == 0
+    assert manifest(tmp_path / "out").features == (
+        Feature("b", "bytes", "string", (None,)),
+        Feature("f", "float", "float32", (None,)),
+        Feature("i", "int64", "int64", (None,)),
+        Feature("id", "int64", "int64"),
+        Feature("none", "bytes", "string", (None,)),
+    )
+    assert_whole(tmp_path / "out")
+    input_fn = make_input_fn(str(tmp_path / "out"), "train", training=False, pad={"f": 2, "i": 2, "b": 2, "none": 2})
+    assert [features["f"].numpy().tolist() for features in input_fn({"batch_size": 1})] == [[[0.0, 0.0]]]
 
 
 def test_rejects_foreign_records_that_do_not_fit(tmp_path: Path) -> None:

@@ -61,6 +61,22 @@ def test_keeps_line_endings_and_leaves_migrated_programs_alone(tmp_path: Path) -
     assert path.stat().st_mtime_ns == before
 
 
+def test_keeps_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "main.py"
+    path.write_bytes(b"\xef\xbb\xbfimport tensorflow as tf\nx = tf.placeholder(tf.float32)\n")
+    assert main(["migrate", str(path)]) == 0
+    assert path.read_bytes() == (
+        b"\xef\xbb\xbfimport tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\nx = tf.placeholder(tf.float32)\n"
+    )
+
+
+def test_rejects_a_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "main.ipynb"
+    path.write_text('{"cells": [{"source": ["import tensorflow as tf\\n"], "execution_count": null}]}')
+    assert main(["migrate", str(path)]) == 1
+    assert "jupyter nbconvert --to script" in capsys.readouterr().err
+
+
 def test_a_bad_file_stops_all_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text(OLD)

@@ -53,6 +53,15 @@ def test_ends_all_workers_when_it_is_cut(times: int) -> None:
                 assert worker.wait(30) == 1
 
 
+def test_has_no_number_of_a_standard_stream() -> None:
+    program = (
+        "import os; [os.close(number) for number in (0, 2)]\n"
+        "from tpudata.console.lifeline import Lifeline; print(Lifeline().reader > 2)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "True\n"
+
+
 def test_ends_a_worker_when_its_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdin is not None

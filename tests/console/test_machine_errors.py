@@ -83,6 +83,20 @@ def test_reports_a_failing_disk_in_one_line(capsys: pytest.CaptureFixture[str]) 
     )
 
 
+def test_reports_a_deleted_working_directory_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert main(["convert", "text", "--input=texts", "--output=out"]) == 1
+    assert capsys.readouterr().err.startswith("tpudata: error: the working directory does not exist any more.")
+    # Complete paths need none.
+    (tmp_path / "a.txt").write_text("a line\n")
+    assert main(["convert", "text", f"--input={tmp_path / 'a.txt'}", f"--output={tmp_path / 'out'}"]) == 0
+
+
 def test_an_image_too_large_for_memory_is_not_a_bad_record(tmp_path: Path) -> None:
     # 144 million pixels of one bit, of which grey and alpha take 1.2 GB, compressed to 18 kB.
     side = 12_000

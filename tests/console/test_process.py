@@ -123,6 +123,22 @@ def test_rejects_a_closed_stdout_before_the_command_runs(tmp_path: Path) -> None
     assert not (tmp_path / "done").exists()
 
 
+def test_a_closed_stderr_becomes_dev_null(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from tpudata.console.process import run_command\n"
+        "def command(argv):\n"
+        "    with open(argv[0], 'w') as file:\n"
+        "        os.write(2, b'of a library'); print('of ours', file=sys.stderr); file.write(str(sys.stderr.isatty()))\n"
+        "    return 0\n"
+        "sys.exit(run_command(command))"
+    )
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -c "$1" "$2" 2>&-', sys.executable, program, str(tmp_path / "done")],
+        stdout=subprocess.PIPE,
+    )
+    assert (done.returncode, done.stdout, (tmp_path / "done").read_text()) == (0, b"", "False")
+
+
 def test_an_os_error_of_another_file_keeps_its_traceback() -> None:
     with pytest.raises(FileNotFoundError):
         _raises(FileNotFoundError(2, "No such file", "x"))

@@ -22,7 +22,7 @@ from tests.helpers.label_maps import png_of
 from tests.helpers.objects import FEATURES as OBJECTS
 from tests.helpers.objects import record_of
 from tests.helpers.sequences import write_sequences
-from tpudata import RecordSource, StorageError
+from tpudata import RecordSource, StorageError, convert_text
 from tpudata.cli import main
 from tpudata.format import Feature, open_dataset, write_metadata
 
@@ -157,6 +157,15 @@ def test_lists_rejected_and_reencoded_inputs(tmp_path: Path) -> None:
     assert "HTML, SVG or other markup, not an image" in page.text
     assert "a/x.jpg" in page.text
     assert "CMYK" in page.text
+
+
+def test_shows_a_dataset_in_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff")
+    (tmp_path / "a.txt").write_text("a line\n")
+    convert_text(str(tmp_path / "a.txt"), str(folder))
+    page = tmp_path / "page.html"
+    assert main(["report", str(folder), f"--output={page}"]) == 0
+    assert "\\udcff" in page.read_text()
 
 
 def test_rejects_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

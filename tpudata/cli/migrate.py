@@ -16,19 +16,23 @@ from tpudata.migrate.program import Migration, migrate_files
 
 # Exit code if a person has something to do.
 _LEFT_TO_DO = 1
+# Python accepts one at the beginning of a program, which its parser does not.
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command with its flags and return its exit code: 1 if something is left for a person to do."""
     flags = new_parser().parse(argv)
     # Read all files before any is written: a file that cannot be read leaves all files unchanged.
-    contents = {path: _read(path) for path in dict.fromkeys(flags.files)}
+    files = {path: _read(path) for path in dict.fromkeys(flags.files)}
+    contents = {path: text.removeprefix(_BYTE_ORDER_MARK) for path, text in files.items()}
     migrations = migrate_files(contents)
     for path, migration in migrations.items():
         if flags.diff:
             _print_diff(path, contents[path], migration)
         elif migration.text != contents[path]:
-            _write(Path(path), migration.text)
+            mark = files[path].removesuffix(contents[path])
+            _write(Path(path), mark + migration.text)
     for path, migration in migrations.items():
         change = "to rewrite" if flags.diff else "rewritten"
         print(
@@ -60,8 +64,11 @@ def _read(path: str) -> str:
 
     Raises:
         StorageError: it cannot be read.
-        DatasetError: it is not UTF-8.
+        DatasetError: it is not UTF-8, or a notebook.
     """
+    if path.endswith(".ipynb"):
+        # Its JSON is also an expression of Python, in which nothing would be found.
+        raise DatasetError(f"{path}: a notebook. Make a program of it first: jupyter nbconvert --to script {path}")
     if Path(path).exists() and not Path(path).is_file():
         # Reading a pipe could wait for ever.
         raise StorageError(f"{path}: cannot be read: not a file. Pass the path of a Python file.")

@@ -25,7 +25,9 @@ def run(argv: Sequence[str]) -> int:
         # A wrong path must not replace a shard or a manifest.
         parser.error(f"--output: not the name of a page (got {flags.output}, expected a name that ends in .html)")
     dataset = open_dataset(flags.folder)
-    page = report_page(dataset, sample_dataset(dataset, flags.samples), _open_decoder(dataset)).encode()
+    page_text = report_page(dataset, sample_dataset(dataset, flags.samples), _open_decoder(dataset))
+    # Names of folders and files that are not UTF-8 come as surrogates.
+    page = page_text.encode(errors="backslashreplace")
     with storage_for(flags.output).create(flags.output) as file:
         file.write(page)
     if flags.json:

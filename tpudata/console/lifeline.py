@@ -7,6 +7,7 @@ other end, which no other process has, or dies.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import threading
 from collections.abc import Callable
@@ -20,7 +21,7 @@ class Lifeline:
     """
 
     def __init__(self) -> None:
-        self.reader, self._writer = os.pipe()
+        self.reader, self._writer = map(_move_above_stderr, os.pipe())
         # The right to close the writing end. Popping is atomic, so only one caller gets it: once the descriptor is closed, its
         # number may belong to another file.
         self._right_to_close = [None]
@@ -42,6 +43,18 @@ class Lifeline:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _move_above_stderr(descriptor: int) -> int:
+    """Return the descriptor, or a copy in its place if its number is that of a standard stream, which a child may redirect.
+
+    A pipe gets such a number in a program that has closed its standard streams.
+    """
+    if descriptor > 2:
+        return descriptor
+    copy = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return copy
 
 
 def watch(reader: int, on_end: Callable[[], object]) -> None:

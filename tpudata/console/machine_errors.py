@@ -1,8 +1,9 @@
-"""Errors that the machine causes, in any part of a program: memory that ran out, and disks that fail."""
+"""Errors that the machine causes, in any part of a program: memory that ran out, disks that fail, a deleted working directory."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 
 from tpudata.error_text.own import iterate_causes
@@ -20,6 +21,8 @@ _NO_MEMORY = re.compile(
 _DISK_FAILED = re.compile(
     rf"^OSError: \[Errno (?:{'|'.join(map(str, _DISK_ERRORS))})\] ([^\n]*?): '([^\n]*?)'(?: -> [^\n]*)?$", re.MULTILINE
 )
+# The error of `os.getcwd` names no file.
+_NO_WORKING_DIRECTORY = re.compile(r"^FileNotFoundError: \[Errno 2\] [^\n:]*$", re.MULTILINE)
 # Beam ends the message of an error with the step that it met.
 _BEAM_STEP = re.compile(r" \[while running [^\n]*")
 
@@ -50,7 +53,18 @@ def describe_machine_error_text(text: str) -> str:
     if match := _DISK_FAILED.search(traceback):
         reason, path = match.groups()
         return f"{path} could not be used: {reason}. {DISK_FIX}"
+    if _NO_WORKING_DIRECTORY.search(traceback) and not _has_working_directory():
+        return "the working directory does not exist any more. Change to another folder (`cd`)."
     return ""
+
+
+def _has_working_directory() -> bool:
+    """Return whether the working directory of this process exists."""
+    try:
+        os.getcwd()  # noqa: PTH109  (the call itself is tested)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _describe_memory_error(reason: str) -> str:

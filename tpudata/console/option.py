@@ -281,13 +281,30 @@ def add_option(parser: FlagParser, option: Option, *, is_required: bool = False)
         option.flag,
         *option.aliases,
         dest=option.name,
-        action="store" if option.collect is None else "append",
+        action=_StoreOnce if is_required else "store" if option.collect is None else "append",
         # argparse has messages for Python's types.
         type=parse if isinstance(parse, type) else flag_type(option.name, parse),
         metavar=metavar,
         required=is_required,
         help=help_text,
     )
+
+
+class _StoreOnce(argparse.Action):
+    """Stores the value of a required flag, such as an input; another value would silently replace it."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        del parser, option_string
+        first = getattr(namespace, self.dest)
+        if first not in (None, values):
+            raise argparse.ArgumentError(self, f"passed twice (got {first!r} and {values!r}). Pass it once")
+        setattr(namespace, self.dest, values)
 
 
 def passed_options(options_class: type, flags: argparse.Namespace) -> dict[str, Any]:

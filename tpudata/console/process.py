@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import TextIO
 
 from tpudata.console.interrupts import (
     interruptible_loading,
@@ -37,12 +38,14 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     A TpudataError, and an error that the machine causes, such as too little memory, is printed on stderr as `tpudata: error: ...`.
     Any other exception is a fault in a program, ours or the user's, and keeps its traceback. If stdout is closed or fails (a full
     disk), one line on stderr reports it; if the reader of a pipe, such as `head`, has ended, no line does, and the exit code is
-    141.
+    141. A closed stderr becomes /dev/null.
 
     Args:
         function: the command, which takes the arguments and returns its exit code.
         argv: the arguments; None for the arguments of this process.
     """
+    if sys.stderr is None:
+        sys.stderr = _open_null_stderr()
     # sys.stdout is None if the descriptor is closed (`>&-`). It is checked first, so that nothing is done that cannot be reported.
     if sys.stdout is None:
         print("tpudata: error: standard output is closed. Send it to a file or to /dev/null.", file=sys.stderr)
@@ -71,6 +74,21 @@ def run_command(function: Callable[[Sequence[str]], int], argv: Sequence[str] | 
     finally:
         set_owns_process(is_owned=False)
     return code
+
+
+def _open_null_stderr() -> TextIO:
+    """Return a stream to /dev/null, which is also descriptor 2 if that is closed.
+
+    The next file to be opened would get the number 2, and with it whatever libraries print to stderr.
+    """
+    null = open(os.devnull, "w")  # noqa: SIM115  (open until the process ends)
+    try:
+        os.fstat(2)
+    except OSError:
+        os.dup2(null.fileno(), 2)
+    # For processes that this one starts.
+    os.set_inheritable(2, True)
+    return null
 
 
 def run_module(name: str, prog: str) -> int:

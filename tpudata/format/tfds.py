@@ -82,7 +82,8 @@ def encode_files(manifest: Manifest, class_names: Sequence[str] | None) -> dict[
 
 def find_tfds_name(folder: str) -> str:
     """Return the name and version, such as `pets:1.0.0`, under which TFDS finds a dataset in this folder, or the default."""
-    path = folder if "://" in folder else posixpath.join(Path.cwd().as_posix(), folder)
+    is_complete = "://" in folder or posixpath.isabs(folder)
+    path = folder if is_complete else posixpath.join(Path.cwd().as_posix(), folder)
     match = _FOLDER.fullmatch(path.rstrip("/"))
     return f"{match[1]}:{match[2]}" if match else DEFAULT_NAME
 

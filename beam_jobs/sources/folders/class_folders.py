@@ -243,7 +243,8 @@ def _describe_loose_files(folder: str, file: Entry, folders: Sequence[Entry]) ->
     if not folders:
         return (
             f"{folder} has files, such as {file.name}, and no folders of classes. Put the images of each class into a folder"
-            " named after the class, pass --unlabelled if they have no classes, or pass a list of the files."
+            " named after the class, pass --label-from if the names of the files hold it, pass --unlabelled if they have no"
+            " classes, or pass a list of the files."
         )
     first_entry = next((entry for entry in lazy_entries(folders[0].path) if not is_ignored_name(entry.name)), None)
     ending = "" if first_entry is None or first_entry.is_folder else first_entry.name.rpartition(".")[2].lower()

@@ -48,6 +48,7 @@ class ValueStatistics:
         widths: smallest and largest width of images in pixels.
         channels: maximum number of channels of an image.
         dtype: dtype of label maps; empty for other kinds.
+        empty_kind: kind of an empty list in some record, which counts if no record has a value; empty if none shows it.
     """
 
     kind: str = ""
@@ -59,6 +60,7 @@ class ValueStatistics:
     widths: tuple[int, int] = (0, 0)
     channels: int = 0
     dtype: str = ""
+    empty_kind: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
         """Add the statistics of other records; FeatureError if kinds of values do not fit together, or label maps differ in dtype.
@@ -94,6 +96,7 @@ class ValueStatistics:
         elif other.records:
             self.low, self.high = other.low, other.high
         self.kind = kind
+        self.empty_kind = self.empty_kind or other.empty_kind
         self.key = self.key or other.key
         self.records += other.records
 
@@ -101,15 +104,17 @@ class ValueStatistics:
         """Return the feature called `name` of a dataset with `record_count` records."""
         # A record without the feature has no values.
         min_values = self.low if self.records == record_count else 0
-        # A list, with a fixed size if all records have the same number of values; one value in every record makes a scalar.
-        shape: tuple[int | None, ...] = (min_values if min_values == self.high else None,)
+        # A list, with a fixed size if all records have the same number of values; one value in every record makes a scalar. If no
+        # record has any, the size is open: TensorFlow finds no feature of a fixed size in such records.
+        shape: tuple[int | None, ...] = (min_values if 0 < min_values == self.high else None,)
         if shape == (1,):
             shape = ()
         if self.kind in (IMAGE, LABEL_MAP) and shape == ():
             size = tuple(least if least == most else None for least, most in (self.heights, self.widths))
             return Feature(name, "bytes", self.dtype or "uint8", (*size, self.channels), self.kind)
-        if self.kind in ("int64", "float"):
-            return Feature(name, self.kind, "int64" if self.kind == "int64" else "float32", shape)
+        kind = self.kind or self.empty_kind
+        if kind in ("int64", "float"):
+            return Feature(name, kind, "int64" if kind == "int64" else "float32", shape)
         return Feature(name, "bytes", "string", shape, "utf8" if self.kind == TEXT else None)
 
 
@@ -134,6 +139,7 @@ class InferredSummary:
         raw: Mapping[str, RawFeature],
         images: Collection[str],
         label_maps: Collection[str] = (),
+        list_kinds: Mapping[str, str] | None = None,
     ) -> None:
         """Count one record.
 
@@ -143,6 +149,7 @@ class InferredSummary:
             raw: features that are declared as arrays, by name.
             images: names of the features that hold images.
             label_maps: names of the features that hold label maps.
+            list_kinds: kinds of the record's lists by feature name; None if no list is empty.
 
         Raises:
             FeatureError: a feature has values of a different kind, or a label map of a different dtype, from earlier records.
@@ -157,6 +164,8 @@ class InferredSummary:
                 statistics_by_name[name] = _measure_label_map(name, values, key)
             else:
                 statistics_by_name[name] = _measure_values(name, values, key, raw.get(name))
+            if not values and list_kinds is not None:
+                statistics_by_name[name][0].empty_kind = list_kinds.get(name, "")
         for flag, names in (("--raw", raw), ("--label-map", label_maps)):
             for name in names:
                 if not example.get(name):

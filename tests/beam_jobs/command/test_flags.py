@@ -93,6 +93,8 @@ def test_callers_can_rename_path_flags() -> None:
         ("--max-bad-records=1e999999999", "expected a count such as 100 or a share"),
         ("--workers=0", "not a whole number of 1 or more"),
         ("--shard-sice=1MB", "did you mean --shard-size"),
+        ("--input=more", r"passed twice \(got 'in' and 'more'\)"),
+        ("--output=other", "passed twice"),
     ],
 )
 def test_rejects_invalid_values_by_flag(flag: str, message: str) -> None:

@@ -29,7 +29,12 @@ def test_option_classes_of_beam_declare_their_flags() -> None:
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(ControlConnection, "set_input"), (ControlConnection, "abort"), (GrpcClientDataChannel, "set_inputs")],
+    [
+        (ControlConnection, "set_input"),
+        (ControlConnection, "abort"),
+        (GrpcClientDataChannel, "set_inputs"),
+        (GrpcClientDataChannel, "input_elements"),
+    ],
 )
 def test_beam_connections_have_the_methods_that_local_workers_use(owner: Any, name: str) -> None:
     assert callable(getattr(owner, name, None)), f"beam_jobs/run/local_workers.py uses {owner.__name__}.{name}"

@@ -5,6 +5,7 @@ The limit on workers depends on the cores of the machine, so its test reads it.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -58,6 +59,52 @@ def test_a_killed_worker_fails_the_run() -> None:
     _ = pipeline | beam.Create([signal.SIGKILL]) | beam.Map(lambda number: os.kill(os.getpid(), number))
     with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\..* fewer --workers"):
         run_pipeline(pipeline)
+
+
+def test_a_worker_killed_while_others_wait_for_its_output_fails_the_run() -> None:
+    pipeline = local_pipeline(2)
+    _ = (
+        pipeline
+        | beam.Create([signal.SIGKILL])
+        | beam.Map(lambda number: os.kill(os.getpid(), number))
+        | beam.Reshuffle()
+        | beam.Map(print)
+    )
+    with pytest.raises(TpudataError, match=r"worker process \d+ was ended by SIGKILL\."):
+        run_pipeline(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [("os.kill(os.getpid(), 9)", "was ended by SIGKILL"), ("sys.exit(3)", "ended with the exit code 3")],
+)
+def test_a_worker_that_ends_before_it_connects_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str, outcome: str
+) -> None:
+    library = tmp_path / "apache_beam"
+    library.mkdir()
+    (library / "__init__.py").write_text(f"import os, sys\n{ends}\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT))))
+    pipeline = local_pipeline(2)
+    _ = pipeline | beam.Create([1]) | beam.Reshuffle() | beam.Map(print)
+    with pytest.raises(TpudataError, match=rf"worker process \d+ {outcome}\."):
+        run_pipeline(pipeline)
+
+
+def test_workers_run_no_files_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "types.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    pipeline = local_pipeline(2)
+    _ = pipeline | beam.Create([1]) | beam.Map(print)
+    run_pipeline(pipeline)
+
+
+def test_workers_import_from_the_path_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "only_here.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    pipeline = local_pipeline(2)
+    _ = pipeline | beam.Create(["only_here"]) | beam.Map(lambda name: importlib.import_module(name).__name__)
+    run_pipeline(pipeline)
 
 
 # Stands in for Beam, which workers import for seconds.

@@ -21,7 +21,7 @@ NPZ = ARRAY.getvalue()
 @pytest.mark.parametrize(
     ("files", "pattern"),
     [
-        ({"1.jpg": jpeg(0)}, "has files, such as 1.jpg, and no folders of classes.*--unlabelled"),
+        ({"1.jpg": jpeg(0)}, "has files, such as 1.jpg, and no folders of classes.*--label-from.*--unlabelled"),
         ({"README.md": b"#", "1.jpg": jpeg(0)}, "and no folders of classes"),
         (
             {"train/1.jpg": jpeg(0), "test/2.jpg": jpeg(1)},

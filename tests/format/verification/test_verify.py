@@ -37,7 +37,7 @@ from tests.format.verification.damage import (
 )
 from tests.helpers.datasets import FILENAME, LABEL, write_dataset
 from tests.helpers.processes import assert_nobody_is_left, wait_for
-from tpudata.errors import DatasetError
+from tpudata.errors import DatasetError, TpudataError
 from tpudata.format import (
     Feature,
     Manifest,
@@ -499,6 +499,25 @@ def test_worker_processes_end_with_their_parent(intact: Path, tmp_path: Path) ->
     for process in running.values():
         assert process.wait(60) != 0
         assert_nobody_is_left(process.pid)
+
+
+def kill_process(*_: object) -> Iterator[str]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield "never"
+
+
+def test_a_killed_process_is_an_error(intact: Path) -> None:
+    with pytest.raises(TpudataError, match=r"a process that checked its shards ended early.*--workers"):
+        list(verify(str(intact), example_check=kill_process, workers=2))
+
+
+def test_its_processes_run_no_files_of_the_working_directory(
+    intact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "types.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert list(verify(str(intact), workers=2)) == []
+    assert "PYTHONSAFEPATH" not in os.environ
 
 
 def test_starts_no_more_processes_than_shards(intact: Path, caplog: pytest.LogCaptureFixture) -> None:

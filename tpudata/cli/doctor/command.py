@@ -24,6 +24,7 @@ from tpudata.cli.doctor.checks import (
     check_shapes,
 )
 from tpudata.cli.doctor.flags import SHAPE_FLAGS, get_flag_or_config, list_rehearsal_flags, parse_flags, read_config
+from tpudata.console.child_processes import make_child_environment
 from tpudata.console.lifeline import Lifeline
 from tpudata.console.tables import count_text, table
 from tpudata.errors import MissingExtraError, TpudataError
@@ -190,6 +191,7 @@ def _run_probe(time_limit: int, failure_state: str, *words: str) -> tuple[str, s
                 capture_output=True,
                 text=True,
                 timeout=time_limit,
+                env=make_child_environment(),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[lifeline.reader],
             )

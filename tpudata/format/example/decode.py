@@ -37,6 +37,7 @@ from tpudata.format.example.wire import (
 
 # Field number in a SequenceExample, whose first field, the context, looks like the features of an Example.
 _FEATURE_LISTS = 2
+_LIST_KINDS = {BYTES_LIST: "bytes", FLOAT_LIST: "float", INT64_LIST: "int64"}
 # Longest map entry whose content is cached.
 _MAX_CACHED_ENTRY_BYTES = 64
 
@@ -79,6 +80,26 @@ def decode_example(data: bytes, *, path: str = "tf.train.Example", offset: int =
     except (IndexError, ValueError, struct.error) as error:
         raise CorruptionError(path, offset, f"the record is not a tf.train.Example: {error}") from None
     return features
+
+
+def read_list_kinds(data: bytes) -> dict[str, str]:
+    """Return the kind of each feature's list, `bytes`, `float` or `int64`; values show it as well, except in empty lists.
+
+    Args:
+        data: a serialized Example that `decode_example` accepts. A feature without a list is not in the result.
+    """
+    view = memoryview(data)
+    kinds: dict[str, str] = {}
+    for number, wire, begin, end in iterate_fields(view):
+        if (number, wire) != (FEATURES, LENGTH):
+            continue
+        for _, _, entry_begin, entry_end in iterate_fields(view, begin, end):
+            contents = {number: (begin, end) for number, _, begin, end in iterate_fields(view, entry_begin, entry_end)}
+            key_begin, key_end = contents.get(KEY, (0, 0))
+            for list_number, *_ in iterate_fields(view, *contents.get(VALUE, (0, 0))):
+                if list_number in _LIST_KINDS:
+                    kinds[str(view[key_begin:key_end], "utf-8")] = _LIST_KINDS[list_number]
+    return kinds
 
 
 def _parse_entry(entry: memoryview) -> tuple[str, Value]:

@@ -30,6 +30,9 @@ _PROGRESS_BYTES = 8_000_000
 class ShardCheck:
     """Check of the shards of one dataset; pickled to worker processes.
 
+    Attributes:
+        folder: the dataset's folder.
+
     Args:
         folder: the dataset's folder.
         manifest: its manifest.
@@ -45,7 +48,7 @@ class ShardCheck:
         *,
         max_record_bytes: int = MAX_EXAMPLE_BYTES,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._manifest = manifest
         self._example_check = example_check
         self._max_record_bytes = max_record_bytes
@@ -66,7 +69,7 @@ class ShardCheck:
         index = yield from self._read_index(shard)
         if self._manifest.dali_index:
             yield from self._find_dali_defects(shard, index)
-        path = storage_for(self._folder).join(self._folder, shard.name)
+        path = storage_for(self.folder).join(self.folder, shard.name)
         walk = ShardWalk(path, shard, index)
         reported_bytes = 0
         try:
@@ -118,8 +121,8 @@ class ShardCheck:
 
     def _find_dali_defects(self, shard: Shard, index: ShardIndex | None) -> Iterator[Defect]:
         """Yield the defects of a shard's index for DALI; `index` is the shard's own index, None if it is missing or not valid."""
-        storage = storage_for(self._folder)
-        path = storage.join(self._folder, dali_index_name(shard.name))
+        storage = storage_for(self.folder)
+        path = storage.join(self.folder, dali_index_name(shard.name))
         try:
             if storage.stat(path) is None:
                 yield Defect(path, None, "is missing")
@@ -170,8 +173,8 @@ class ShardCheck:
 
     def _read_index(self, shard: Shard) -> Generator[Defect, None, ShardIndex | None]:
         """Yield the defects of a shard's index, and return the index; None if it is missing or not valid."""
-        storage = storage_for(self._folder)
-        path = storage.join(self._folder, index_name(shard.name))
+        storage = storage_for(self.folder)
+        path = storage.join(self.folder, index_name(shard.name))
         try:
             if storage.stat(path) is None:
                 yield Defect(path, None, "is missing")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import concurrent.futures.process
 import functools
 import multiprocessing
 import os
@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
+from tpudata.console.child_processes import safe_import_path
 from tpudata.console.lifeline import watch
 from tpudata.console.process import limit_workers
 from tpudata.console.signals import defer_signals
@@ -29,6 +30,9 @@ def find_shard_defects(
         shards: shards to check.
         workers: number of processes among which they are divided; no more are started than are useful.
         progress: called with the number of bytes read since the last call, and the number in all shards.
+
+    Raises:
+        TpudataError: a process was killed.
     """
     total_bytes = sum(shard.bytes for shard in shards)
     advance = functools.partial(_advance, progress, total_bytes) if progress else None
@@ -44,12 +48,16 @@ def find_shard_defects(
     with concurrent.futures.ProcessPoolExecutor(process_count, context, _tie_to_parent, (reader,)) as pool:
         try:
             # Start the processes with signals blocked: a signal would end a half-started one with a traceback.
-            with defer_signals():
+            with defer_signals(), safe_import_path():
                 defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
             for shard, defects in zip(shards, defects_by_shard, strict=True):
                 yield from defects
                 if advance:
                     advance(shard.bytes)
+        except concurrent.futures.process.BrokenProcessPool:
+            raise TpudataError(
+                f"{check.folder}: a process that checked its shards ended early. If memory ran out, use fewer --workers."
+            ) from None
         except BaseException:
             # End the processes now: `shutdown` would wait for the shards that they are reading.
             writer.close()
