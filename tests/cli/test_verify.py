@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -161,6 +162,15 @@ def test_rejects_a_folder_without_a_dataset(tmp_path: Path, capsys: pytest.Captu
 def test_rejects_a_worker_count_of_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path), "--workers=0"]) == 2
     assert "'0' is not a whole number of 1 or more" in capsys.readouterr().err
+
+
+def test_worker_processes_run_no_files_of_the_working_directory(
+    converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "types.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", str(converted), "--workers=2"]) == 0
+    assert "PYTHONSAFEPATH" not in os.environ
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's lists of a process's children")

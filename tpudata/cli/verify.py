@@ -11,6 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from tpudata.console.child_processes import safe_import_path
 from tpudata.console.flags import FlagParser, positive_int
 from tpudata.console.signals import interruptible
 from tpudata.console.tables import bytes_text, count_text, table
@@ -118,7 +119,10 @@ def _report_json_and_quarantine(folder: str, defects: Iterator[Defect], check: E
 
 def _find_defects(folder: str, workers: int, check: ExampleCheck) -> Iterator[Defect]:
     """Yield the defects as they are found, with a progress bar if stderr is a terminal."""
-    with tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar:
+    with (
+        safe_import_path(),
+        tqdm(unit="B", unit_scale=True, desc="verifying", leave=False, disable=not sys.stderr.isatty()) as bar,
+    ):
 
         def show_progress(new_bytes: int, total_bytes: int) -> None:
             bar.total = total_bytes

@@ -30,7 +30,8 @@ def make_child_environment() -> dict[str, str]:
 def safe_import_path() -> Iterator[None]:
     """Let `multiprocessing` start processes that import no file of the working directory by accident.
 
-    They get the import path of this process after they have imported `multiprocessing`.
+    They get the import path of this process after they have imported `multiprocessing`. Only commands use this, since variables
+    belong to the whole process.
     """
     earlier = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"

@@ -511,15 +511,6 @@ def test_a_killed_process_is_an_error(intact: Path) -> None:
         list(verify(str(intact), example_check=kill_process, workers=2))
 
 
-def test_its_processes_run_no_files_of_the_working_directory(
-    intact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "types.py").write_text("raise SystemExit(3)")
-    monkeypatch.chdir(tmp_path)
-    assert list(verify(str(intact), workers=2)) == []
-    assert "PYTHONSAFEPATH" not in os.environ
-
-
 def test_starts_no_more_processes_than_shards(intact: Path, caplog: pytest.LogCaptureFixture) -> None:
     shards = len(open_dataset(str(intact)).manifest.shard_names())
     assert list(verify(str(intact), workers=1000)) == []

@@ -10,7 +10,6 @@ import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
-from tpudata.console.child_processes import safe_import_path
 from tpudata.console.lifeline import watch
 from tpudata.console.process import limit_workers
 from tpudata.console.signals import defer_signals
@@ -48,7 +47,7 @@ def find_shard_defects(
     with concurrent.futures.ProcessPoolExecutor(process_count, context, _tie_to_parent, (reader,)) as pool:
         try:
             # Start the processes with signals blocked: a signal would end a half-started one with a traceback.
-            with defer_signals(), safe_import_path():
+            with defer_signals():
                 defects_by_shard = pool.map(functools.partial(_list_defects, check), shards)
             for shard, defects in zip(shards, defects_by_shard, strict=True):
                 yield from defects
