@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ def test_warns_once_of_processes_with_different_seeds(
     texts = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(texts) == warnings
     assert all("this call is for 48 of the 96 rows" in text and "pass the same seed=" in text for text in texts)
+
+
+def test_does_not_warn_of_seeds_on_one_host(raw_digits: Written, caplog: pytest.LogCaptureFixture) -> None:
+    input_fn = make_input_fn(raw_digits.path, "train", training=True)
+    for index in range(2):
+        context = tf.distribute.InputContext(2, index, 2)
+        input_fn({"batch_size": 48, "context": types.SimpleNamespace(num_hosts=1)}, input_context=context)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -137,7 +137,10 @@ class InputFn:
         iterated, or by this call if `filter`, buckets or a cache in a folder read all records.
         """
         rows = self._find_rows(params, input_context, host_index, host_count)
-        if self._has_drawn_seed and rows.count < rows.total and not self._has_warned_of_seed:
+        # Only a TPUContext states the number of hosts. With one host, this process feeds the other rows as well.
+        may_have_other_hosts = getattr(params.get("context"), "num_hosts", None) != 1
+        is_part = rows.count < rows.total and may_have_other_hosts
+        if self._has_drawn_seed and is_part and not self._has_warned_of_seed:
             self._has_warned_of_seed = True
             _log.warning(
                 "input_fn: this call is for %d of the %d rows of a global batch, and each process draws another seed for seed=None."
