@@ -129,7 +129,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         try:
             self._options = ConvertOptions(
                 input=_INPUT,
-                output=os.fspath(output),
+                output=os.fsdecode(output),
                 split=_parse_shares(split) if isinstance(split, str) else None,
                 shard_bytes=_parse_size_argument(shard_size),
                 num_shards=num_shards,
