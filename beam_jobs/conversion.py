@@ -49,6 +49,7 @@ class Conversion:
         estimate: function that estimates, from a sample, the ratio of the bytes of content in a shard to those in the input, see
             `Estimate`.
         deciding_options: all options that determine the content of the shards, for the manifest: a JSON object.
+        path_options: names of the deciding options that are paths.
         collect_characters: function from request limits to the step that collects the vocabulary's characters; None without that
             step.
         omit_duplicates: function from request limits to the step that omits duplicates, see steps/duplicates/texts.py; None keeps
@@ -72,6 +73,7 @@ class Conversion:
     extra_bytes: ExtraBytes
     estimate: Estimate
     deciding_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    path_options: frozenset[str] = frozenset()
     collect_characters: Callable[[RequestLimits], beam.PTransform] | None = None
     omit_duplicates: Callable[[RequestLimits], beam.PTransform] | None = None
     files: tuple[str, ...] = ()

@@ -224,7 +224,9 @@ def _open_base(conversion: Conversion) -> Base:
     """Open the dataset to append to; raise OutputError if the options or the features of the new records do not fit it."""
     options = conversion.options
     check_has_dali_index(options)
-    base = Base.open(options.output, conversion.deciding_options, layout=conversion.layout)
+    base = Base.open(
+        options.output, conversion.deciding_options, layout=conversion.layout, path_options=conversion.path_options
+    )
     dataclasses.replace(conversion, base=base).check_base()
     return base
 

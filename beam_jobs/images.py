@@ -46,7 +46,7 @@ from beam_jobs.sources.open_source import open_source
 from beam_jobs.sources.source import Source
 from beam_jobs.sources.tars.form import PAIRS
 from beam_jobs.sources.tars.tars import Tars
-from tpudata.console.option import stored_options
+from tpudata.console.option import list_path_entries, stored_options
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
 from tpudata.storage import storage_for
@@ -127,6 +127,7 @@ def make_image_conversion(options: ConvertOptions, source_options: SourceOptions
         layout=images.layout,
         extra_bytes=converter.extra_bytes,
         estimate=functools.partial(estimate_ratio, converter),
+        path_options=list_path_entries(source_options),
         deciding_options={**options.deciding_options(), **stored_options(source_options), **stored_options(images)},
         why_ignored=_describe_ignored_files if source_options.is_annotated else None,
         facts=InputFacts.from_source(source, source_options),

@@ -47,7 +47,7 @@ from beam_jobs.steps.vocabulary import CollectCharacters
 from beam_jobs.text_files.options import TextOptions
 from beam_jobs.text_records.converter import TextConverter
 from beam_jobs.text_records.schema import choose_text_layout
-from tpudata.console.option import stored_options
+from tpudata.console.option import list_path_entries, stored_options
 from tpudata.errors import UsageError
 from tpudata.format import open_dataset
 from tpudata.format.manifest.manifest import MANIFEST_NAME
@@ -193,6 +193,7 @@ def make_text_conversion(
             **stored_options(source_options),
             "tokenizer": tokenizer_json,
         },
+        path_options=list_path_entries(text.labels),
         collect_characters=functools.partial(CollectCharacters, text) if collects_characters else None,
         omit_duplicates=functools.partial(OmitDuplicates, text) if text.dedup else None,
         files=(*tokenizer_files, *((CHAT_TEMPLATE,) if text.template else ())),

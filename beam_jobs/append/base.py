@@ -40,21 +40,31 @@ class Base:
         manifest: manifest of the dataset.
         labels: its class names; None if it has no classes.
         labels_file: path of the file of `--labels`, which fixes the classes; None if it was not passed.
+        path_options: names of the options that are paths, which may differ from those of the dataset.
     """
 
     output: str
     manifest: Manifest
     labels: tuple[str, ...] | None
     labels_file: str | None = None
+    path_options: frozenset[str] = frozenset()
 
     @classmethod
-    def open(cls, output: str, deciding_options: Mapping[str, Any], *, layout: str) -> Base:
+    def open(
+        cls,
+        output: str,
+        deciding_options: Mapping[str, Any],
+        *,
+        layout: str,
+        path_options: frozenset[str] = frozenset(),
+    ) -> Base:
         """Open a complete dataset.
 
         Args:
             output: folder of the dataset.
             deciding_options: the options that would determine the content of the new shards.
             layout: the feature layout that new records would have.
+            path_options: names of the options that are paths.
 
         Raises:
             OutputError: the dataset differs in layout or options, was written by a job that keeps no keys, or has a damaged
@@ -82,13 +92,15 @@ class Base:
                 f"--append: {output}/{MANIFEST_NAME}: the fingerprint of the source is not as it was written (got"
                 f" {manifest.source.fingerprint!r}, expected 32 hexadecimal digits). {RESTORE}"
             )
-        # New shards may differ in size from the existing ones.
+        # Files may have moved, as the input may; their content is compared. New shards may differ in size from the existing ones.
+        moved_paths = {name for name in path_options if manifest.options.get(name) and deciding_options.get(name)}
+        free_options = {*_SHARD_SIZE_OPTIONS, *moved_paths}
         stored_options, new_options = (
-            {name: value for name, value in options.items() if name not in _SHARD_SIZE_OPTIONS}
+            {name: value for name, value in options.items() if name not in free_options}
             for options in (manifest.options, deciding_options)
         )
         reject_different_options(output, stored_options, new_options, flag="--append")
-        return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"))
+        return cls(output, manifest, dataset.labels(), deciding_options.get("labels_file"), path_options)
 
     def check_features(self, features: tuple[Feature, ...]) -> None:
         """Raise OutputError if the features of new records differ in more than sizes and the number of classes."""
@@ -187,6 +199,11 @@ class Base:
             features=tuple(_merge_features(old_feature, features[old_feature.name]) for old_feature in old.features),
             source=source,
             created_by=new.created_by,
+            # The next append finds the files where this one did.
+            options={
+                name: new.options.get(name, value) if name in self.path_options else value
+                for name, value in old.options.items()
+            },
             labels=new.labels,
             rejected=_add_counts(old.rejected, new.rejected),
             rejects=new.rejects,

@@ -181,7 +181,7 @@ def reshard(
         TypeError: there is no option of that name.
     """
     paths = [input] if isinstance(input, (str, os.PathLike)) else list(input)
-    words = [*map(_format_positional, paths), f"--output={os.fspath(output)}"]
+    words = [*map(_format_positional, paths), f"--output={os.fsdecode(output)}"]
     return _call("reshard", words, ReshardKeywords, options, module_name="reshard", dry_run=dry_run, detach=detach)
 
 
@@ -225,10 +225,10 @@ def _call(
 
 
 def _format_paths(input: AnyPath, output: AnyPath) -> list[str]:
-    return [f"--input={os.fspath(input)}", f"--output={os.fspath(output)}"]
+    return [f"--input={os.fsdecode(input)}", f"--output={os.fsdecode(output)}"]
 
 
 def _format_positional(path: AnyPath) -> str:
     """Return a path as a word of the command line that is not taken for a flag."""
-    text = os.fspath(path)
+    text = os.fsdecode(path)
     return f"./{text}" if text.startswith("-") else text

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.pipeline import PipelineVisitor
 from apache_beam.pvalue import AsList, AsSingleton
 from apache_beam.transforms.window import GlobalWindows
 
@@ -97,8 +98,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         UsageError: an argument is invalid, or two do not fit each other.
 
     The pipeline, when it is built or run, raises:
-        UsageError: the PCollection is unbounded, workers on other machines cannot write to `output`, or there are too few examples
-            for the requested shards.
+        UsageError: the PCollection is unbounded, another transform of the pipeline writes to `output`, workers on other machines
+            cannot write to it, or there are too few examples for the requested shards.
         OutputError: the output folder is another run's, or holds files that neither `resume` nor `overwrite` accepts.
         SourceError: there are no examples, an element is not one, a key is repeated, or a label is unknown (BadRecordError).
         FeatureError: a value is of an unsupported kind, does not fit `features`, or two records do not fit each other; the
@@ -129,7 +130,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         try:
             self._options = ConvertOptions(
                 input=_INPUT,
-                output=os.fspath(output),
+                output=os.fsdecode(output),
                 split=_parse_shares(split) if isinstance(split, str) else None,
                 shard_bytes=_parse_size_argument(shard_size),
                 num_shards=num_shards,
@@ -165,6 +166,7 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
         is_local = is_in_process(runner_name)
         options = _limit_options(self._options, is_local=is_local)
         check_places(pipeline.options, {"output": options.output}, runner_name)
+        self._check_is_only_writer(pipeline)
         # The output is checked now, before the pipeline spends hours; existing files stay unchanged until the plan is made.
         check_unclaimed(options.output)
         look_at_output(options.output, resume=options.resume, overwrite=options.overwrite)
@@ -202,6 +204,26 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
             claim=claim,
         )
         return spooled.packs | WriteDataset(spec, plan, context, counts)
+
+    def _check_is_only_writer(self, pipeline: beam.Pipeline) -> None:
+        """Raise UsageError if another transform of the pipeline has the same output: each would take the other for another run."""
+        writers: list[WriteTFRecordShards] = []
+
+        class Visitor(PipelineVisitor):  # type: ignore[misc]
+            """Collects the transforms of this kind, this one included."""
+
+            def enter_composite_transform(self, transform_node: Any) -> None:
+                """Collect a transform if it is of this kind."""
+                if isinstance(transform_node.transform, WriteTFRecordShards):
+                    writers.append(transform_node.transform)
+
+        pipeline.visit(Visitor())
+        outputs = [writer._options.output for writer in writers]  # noqa: SLF001
+        if outputs.count(self._options.output) > 1:
+            raise UsageError(
+                f"WriteTFRecordShards: two transforms of the pipeline write to {self._options.output}. Name another folder, or"
+                " flatten their examples into one PCollection."
+            )
 
 
 def _limit_options(options: ConvertOptions, *, is_local: bool) -> ConvertOptions:

@@ -201,7 +201,9 @@ def _infer_array(name: str, array: np.ndarray[Any, Any]) -> tuple[Feature, Any]:
             f"Feature {name!r}: unsupported numpy dtype (got {array.dtype}, expected bool, integer,"
             " float, bytes or str)."
         )
-    return _make_feature(name, types_by_kind[array.dtype.kind], array.shape), array
+    feature = _make_feature(name, types_by_kind[array.dtype.kind], array.shape)
+    # np.array([]) is float64 in any dataset. Stored without a kind, as an empty list is, it fits the values of other records.
+    return feature, [] if array.shape == (0,) else array
 
 
 def _make_feature(name: str, value_type: type, shape: tuple[int, ...]) -> Feature:

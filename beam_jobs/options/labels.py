@@ -28,7 +28,7 @@ def labels_file_option(*, is_optional: bool = False) -> str | None:
         "class names, a line each: fixes the classes and their order",
         Value("FILE"),
         flag="--labels",
-        stored=Stored(TEXT, is_optional=is_optional),
+        stored=Stored(TEXT, is_optional=is_optional, is_path=True),
     )
 
 

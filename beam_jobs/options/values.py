@@ -156,5 +156,9 @@ def _parse_fraction(text: str) -> Fraction:
 
 
 def _shorten(value: Fraction | int) -> str:
-    """Return a number for a message; `1e400` is valid input that does not fit a float."""
-    return f"{float(value):g}" if value < Fraction(10**9) else "more than 10^9"
+    """Return a number other than 1 for a message; `1e400` is valid input that does not fit a float."""
+    if value >= Fraction(10**9):
+        return "more than 10^9"
+    # A sum such as 0.9999999 needs more than the usual 6 digits to differ from 1, and 1 + 1e-400 more than a float has.
+    texts = (f"{float(value):.{digits}g}" for digits in (6, 15))
+    return next((text for text in texts if text != "1"), f"slightly {'more' if value > 1 else 'less'} than 1")

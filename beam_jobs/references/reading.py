@@ -15,6 +15,8 @@ from tpudata.storage import is_remote, request_limits, storage_for
 
 # A worker holds an input and its record at the same time, and readers reject records of 2 GiB.
 MAX_INPUT_BYTES = 1 << 30
+# First words of the reason of an input whose file cannot be read.
+_UNREADABLE = "could not be read:"
 
 
 def read_reference(reference: Reference) -> bytes:
@@ -46,7 +48,7 @@ def read_reference(reference: Reference) -> bytes:
         # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
-        raise BadRecordError(reference.origin, f"could not be read: {error}") from error
+        raise BadRecordError(reference.origin, describe_read_error(path, error)) from error
     if len(data) < reference.size:
         raise BadRecordError(reference.origin, f"cut: {len(data)} of {reference.size} bytes", reference.offset)
     if reference.crc32 is not None:
@@ -72,6 +74,13 @@ def _fetch(reference: Reference) -> bytes:
             f"{name}: not the bytes of a record (got {type(data).__name__}, expected bytes). Change the source."
         )
     return data
+
+
+def describe_read_error(path: str, error: StorageError) -> str:
+    """Return why an input in the file `path` was rejected, given the error of reading it."""
+    # The message of the error names the file, as the line of a rejected input does.
+    reason = str(error).removeprefix(f"{path} ")
+    return reason if reason.startswith(_UNREADABLE) else f"{_UNREADABLE} {error}"
 
 
 def make_too_large_error(source: str, size: int, offset: int | None = None) -> BadRecordError:

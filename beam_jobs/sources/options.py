@@ -142,21 +142,21 @@ class SourceOptions:
         "annotations of the pictures in SRC: a file or a folder of COCO, Pascal VOC, YOLO, Open Images, CelebA, captions, label"
         " maps and other forms, recognized by content",
         Value("FILE|DIR"),
-        stored=Stored(TEXT, is_optional=True),
+        stored=Stored(TEXT, is_optional=True, is_path=True),
     )
     masks: str | None = option(
         None,
         FlagGroup.LABELS,
         "label maps of the pictures in SRC: a folder of PNGs with their names",
         Value("DIR"),
-        stored=Stored(TEXT, is_optional=True),
+        stored=Stored(TEXT, is_optional=True, is_path=True),
     )
     targets: str | None = option(
         None,
         FlagGroup.LABELS,
         "second pictures of those in SRC, which make pairs: a folder of pictures with their names",
         Value("DIR"),
-        stored=Stored(TEXT, is_optional=True),
+        stored=Stored(TEXT, is_optional=True, is_path=True),
     )
     unannotated: str | None = option(
         None,

@@ -257,11 +257,12 @@ class ForeignConverter(FrameConverter):
         if self.label is not None:
             self._check_label(reference, example.get(self.label), labels)
         try:
-            for declaration in self.declared:
-                declaration.check(example.get(declaration.name, []))
-            arrays = {array.name: array for array in self.raw}
             # Most records have no empty list.
             list_kinds = None if all(example.values()) else read_list_kinds(record)
+            for declaration in self.declared:
+                values = example.get(declaration.name, [])
+                declaration.check(values, "" if values or not list_kinds else list_kinds.get(declaration.name, ""))
+            arrays = {array.name: array for array in self.raw}
             summary.add(example, reference.key, arrays, self.images, self.label_maps, list_kinds)
         except ValueError as error:
             raise BadRecordError(reference.origin, str(error)) from None

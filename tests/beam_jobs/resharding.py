@@ -52,9 +52,11 @@ def write_files(folder: Path, examples: dict[str, list[dict[str, Any]]], compres
     folder.mkdir(parents=True, exist_ok=True)
 
     def feature(values: list[Any]) -> tf.train.Feature:
-        if values and isinstance(values[0], bytes):
+        if not values:
+            return tf.train.Feature()
+        if isinstance(values[0], bytes):
             return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-        if values and isinstance(values[0], float):
+        if isinstance(values[0], float):
             return tf.train.Feature(float_list=tf.train.FloatList(value=values))
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 

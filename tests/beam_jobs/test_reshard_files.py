@@ -150,6 +150,30 @@ def test_readers_read_features_that_are_empty_in_all_records(tmp_path: Path) -> 
     assert [features["f"].numpy().tolist() for features in input_fn({"batch_size": 1})] == [[[0.0, 0.0]]]
 
 
+def write_ints_with_an_empty_float_list(folder: Path) -> Path:
+    """Write two records whose feature n differs in kind, as the empty list of the second one shows."""
+    kinds = (
+        tf.train.Feature(int64_list=tf.train.Int64List(value=[1])),
+        tf.train.Feature(float_list=tf.train.FloatList()),
+    )
+    folder.mkdir()
+    with tf.io.TFRecordWriter(str(folder / "train.tfrecord")) as writer:
+        for kind in kinds:
+            writer.write(tf.train.Example(features=tf.train.Features(feature={"n": kind})).SerializeToString())
+    return folder
+
+
+def test_rejects_empty_lists_of_another_kind(tmp_path: Path) -> None:
+    # TensorFlow's parser rejects them, and so do the readers.
+    source = str(write_ints_with_an_empty_float_list(tmp_path / "in"))
+    with pytest.raises(FeatureError, match=r"tfrecord:1 has an empty list of floats, record .*:0 has integers"):
+        reshard(source, "--output", tmp_path / "out")
+    flags = ["--feature=n=ints", "--on-bad-record=skip", "--max-bad-records=1"]
+    assert reshard(source, "--output", tmp_path / "out", *flags) == 0
+    assert [decode_example(record)["n"] for record in records_of(tmp_path / "out")] == [[1]]
+    assert manifest(tmp_path / "out").rejected
+
+
 def test_rejects_foreign_records_that_do_not_fit(tmp_path: Path) -> None:
     write_files(tmp_path / "in", {"a": [{"x": [1]}, {"x": [b"one"]}]})
     with pytest.raises(FeatureError, match="Feature 'x': record a:1 has text, record a:0 has integers"):

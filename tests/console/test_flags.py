@@ -35,6 +35,12 @@ def test_keeps_underscores_in_values(parser: FlagParser) -> None:
     assert parser.parse(["--master=--shard_size"]).master == "--shard_size"
 
 
+def test_takes_values_with_a_minus_for_values(parser: FlagParser) -> None:
+    assert parser.parse(["--master", "-5MB", "--no-resume"]).master == "-5MB"
+    with pytest.raises(UsageError, match=r"'-\.5kB'"):
+        parser.parse(["--shard_size", "-.5kB"])
+
+
 def test_accepts_the_flags_of_the_original_programs(parser: FlagParser) -> None:
     flags = parser.parse(["--use_tpu=false", "--master="])
     assert (flags.use_tpu, flags.master) == (False, "")

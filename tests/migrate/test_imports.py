@@ -23,6 +23,10 @@ EST = "from tpudata import estimator as tpudata_estimator\n"
             "import tensorflow.compat.v1.gfile as g\r\ng.Exists(1)\r\n",
         ),
         (
+            "from tensorflow import estimator\rx = estimator.RunConfig\r",
+            EST.replace("\n", "\r") + "x = tpudata_estimator.RunConfig\r",
+        ),
+        (
             "import os, tensorflow as tf\ntf.to_float(1)\n",
             "import os, tensorflow.compat.v1 as tf\ntf.to_float(1)\n",
         ),

@@ -22,6 +22,8 @@ _TRUE = ("true", "yes", "1")
 _FALSE = ("false", "no", "0")
 # Metavars of values that are paths.
 _PATH_METAVARS = re.compile(r"(SRC|DIR|FILE|PATH)(\|\w+)*")
+# Values that begin like a negative number; no flag does.
+_NEGATIVE_VALUE = re.compile(r"-\.?\d")
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -119,7 +121,7 @@ class FlagParser(argparse.ArgumentParser):
         """
         # Words after "--" are not flags.
         end = list(argv).index("--") if "--" in argv else len(argv)
-        words = [self._spell(word, also_known or ()) for word in argv[:end]]
+        words = self._join_negative_values([self._spell(word, also_known or ()) for word in argv[:end]])
         if also_known is not None:
             # Before argparse looks for required flags, since a message on a misspelt flag helps more than one on a missing flag.
             names = {*self.list_flag_names(), *also_known}
@@ -165,6 +167,17 @@ class FlagParser(argparse.ArgumentParser):
         if equals and name in self._switches:
             return name if self._parse_boolean(name, value) else _name_opposite(name)
         return name + equals + value
+
+    def _join_negative_values(self, words: Sequence[str]) -> list[str]:
+        """Return words with `--flag -5MB` as `--flag=-5MB`: argparse would take -5MB for a flag."""
+        joined: list[str] = []
+        for word in words:
+            action = self._option_string_actions.get(joined[-1]) if joined else None
+            if action is not None and action.nargs is None and _NEGATIVE_VALUE.match(word):
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        return joined
 
     def _spell_name(self, name: str, other_flags: Collection[str]) -> str:
         """Return the known flag that a name stands for, such as `--use-tpu` for `--use_tpu`; the name itself if it is unknown."""

@@ -104,6 +104,7 @@ class Stored:
         read: function from JSON to the option's value, or to the list that `collect` takes; not called for null.
         is_optional: whether an empty value is omitted, as in datasets of versions without the option.
         name: name of the entry; empty for the option's name.
+        is_path: whether the value is a path, whose content decides, so that an append may get the content from another path.
     """
 
     schema: Schema | None = None
@@ -111,6 +112,7 @@ class Stored:
     read: Callable[[Any], Any] = _return_unchanged
     is_optional: bool = False
     name: str = ""
+    is_path: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +197,7 @@ class Option:
         if isinstance(parsed, bool):
             return str(parsed).lower()
         try:
-            return os.fspath(parsed) if isinstance(parsed, os.PathLike) else str(parsed)
+            return os.fsdecode(parsed) if isinstance(parsed, (os.PathLike, bytes)) else str(parsed)
         # Python converts no int of more than 4,300 digits to a string.
         except ValueError:
             raise UsageError(f"{self.name}: too large (got {format_value(parsed)}). Pass another value.") from None
@@ -364,6 +366,12 @@ def drop_empty_options(options: DataclassInstance, values_by_name: Mapping[str, 
         if option.stored and option.stored.is_optional and not getattr(options, name)
     }
     return {name: value for name, value in values_by_name.items() if name not in empty_names}
+
+
+def list_path_entries(options: DataclassInstance) -> frozenset[str]:
+    """Return the names of the manifest's entries that are paths, for the options of an object."""
+    stored_by_name = {name: option.stored for name, option in list_options(type(options)).items()}
+    return frozenset(stored.name or name for name, stored in stored_by_name.items() if stored and stored.is_path)
 
 
 def stored_options(options: DataclassInstance) -> dict[str, Any]:

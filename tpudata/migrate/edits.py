@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import re
 from collections.abc import Iterator
+
+# The line ends of Python; a file may have several kinds.
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +32,8 @@ class EditedText:
 
     def __init__(self, text: str) -> None:
         self._text = text.encode()
-        self._newline = "\r\n" if "\r\n" in text else "\n"
+        first_line_end = _LINE_END.search(self._text)
+        self._newline = first_line_end[0].decode() if first_line_end else "\n"
         self._edits: list[_Edit] = []
         self._line_offsets = [0]
         for line in self._text.splitlines(keepends=True):
@@ -62,17 +67,18 @@ class EditedText:
 
     def ends_line(self, node: ast.AST) -> bool:
         """Return whether a line end follows a node directly."""
-        return self._text.startswith(self._newline.encode(), self.find_end(node))
+        return _LINE_END.match(self._text, self.find_end(node)) is not None
 
     def remove_line(self, node: ast.AST) -> None:
-        """Remove a node that is alone in its lines, with the line end after it."""
-        self.replace_range(self.find_start(node), self.find_end(node) + len(self._newline), "")
+        """Remove a node that is alone in its lines, with the line end after it, if there is one."""
+        line_end = _LINE_END.match(self._text, self.find_end(node))
+        self.replace_range(self.find_start(node), line_end.end() if line_end else self.find_end(node), "")
 
     def find_edited_line(self, line: int) -> int:
         """Return the number, from 1, that line `line` of the original text has after the edits."""
         edits_above = [edit for edit in self._edits if edit.end <= self._line_offsets[line - 1]]
-        removed_count = sum(self._text[edit.start : edit.end].count(b"\n") for edit in edits_above)
-        added_count = sum(edit.text.count("\n") for edit in edits_above)
+        removed_count = sum(_count_line_ends(self._text[edit.start : edit.end]) for edit in edits_above)
+        added_count = sum(_count_line_ends(edit.text.encode()) for edit in edits_above)
         return line - removed_count + added_count
 
     @contextlib.contextmanager
@@ -98,3 +104,7 @@ class EditedText:
             parts += [self._text[position : edit.start], edit.text.encode()]
             position = edit.end
         return b"".join([*parts, self._text[position:end]]).decode()
+
+
+def _count_line_ends(text: bytes) -> int:
+    return len(_LINE_END.findall(text))

@@ -43,6 +43,8 @@ def list_first_entries(folder: str) -> list[Entry]:
 def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str] = (), depth: int = 3) -> str:
     """Return the path of a file with one of some suffixes in a folder or in its first subfolders; an empty string if none is found.
 
+    Empty files, which show no form, are skipped: YOLO has one for each picture without objects.
+
     Args:
         folder: path of the folder to search.
         suffixes: ends of file names, in lower case; the names are compared without case.
@@ -51,7 +53,8 @@ def find_first_file(folder: str, suffixes: Sequence[str], skipped: Iterable[str]
     """
     entries = list_first_entries(folder)
     for entry in entries:
-        if not entry.is_folder and entry.name not in skipped and entry.name.lower().endswith(tuple(suffixes)):
+        is_candidate = not entry.is_folder and entry.size and entry.name not in skipped
+        if is_candidate and entry.name.lower().endswith(tuple(suffixes)):
             return entry.path
     subfolders = [entry.path for entry in entries if entry.is_folder][:_MAX_FOLDERS] if depth > 1 else []
     return next(filter(None, (find_first_file(path, suffixes, skipped, depth - 1) for path in subfolders)), "")

@@ -81,4 +81,7 @@ class BoxTableForm(AnnotationForm):
         if not row.cells[self.class_column]:
             raise ValueError("a box without class")
         ymin, xmin, ymax, xmax = map(row.read_number, _EDGES)
+        # A box of pixels is never a part of the first pixel.
+        if max(ymax, xmax) <= 1 and not all(edge.is_integer() for edge in (ymin, xmin, ymax, xmax)):
+            raise ValueError("edges from 0 to 1 (expected pixels); multiply fractions by the width and the height")
         return annotation._replace(objects=(ObjectAnnotation((ymin, xmin, ymax, xmax), row.cells[self.class_column]),))

@@ -78,6 +78,15 @@ class _Names(NamedTuple):
     numbers_per_keypoint: int = 3
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Loader of YAML that reads no booleans: `yes`, `no`, `on` and `off`, which YAML 1.1 has for true and false, are names."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        character: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+        for character, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class YoloForm(AnnotationForm):
     """Text files of YOLO.
@@ -196,7 +205,7 @@ def _read_yaml_names(path: str) -> _Names | None:
     """Return the names in a YAML file, None if it has no `names`; SourceError if it is not YAML, or its values are invalid."""
     data = storage_for(path).read(path)
     try:
-        content = yaml.safe_load(data)
+        content = yaml.load(data, _Loader)
     except MemoryError:
         raise
     # PyYAML raises any error for values that are not of their types, such as ValueError for the date 2026-13-01.

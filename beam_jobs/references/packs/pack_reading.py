@@ -21,7 +21,7 @@ import numpy.typing as npt
 from beam_jobs.references.packs.columns import narrow, spread
 from beam_jobs.references.packs.pack import Pack
 from beam_jobs.references.read_ahead import MAX_AHEAD_BYTES, read_ahead
-from beam_jobs.references.reading import read_references
+from beam_jobs.references.reading import describe_read_error, read_references
 from beam_jobs.references.reference import WHOLE_FILE, Reference
 from tpudata.errors import BadRecordError, StorageError, StorageUnavailableError
 from tpudata.storage import is_remote, request_limits, storage_for
@@ -340,7 +340,7 @@ def _read_piece(piece: _Piece, *, is_checked: bool) -> bytes | _MissingPiece:
         # An outage aborts the job; --on-bad-record=skip never counts it as a bad record.
         raise
     except StorageError as error:
-        return _MissingPiece(f"could not be read: {error}")
+        return _MissingPiece(describe_read_error(piece.path, error))
     if len(data) != piece.size:
         return _MissingPiece(f"changed during the run: {len(data)} bytes, {piece.size} when it was listed")
     return data

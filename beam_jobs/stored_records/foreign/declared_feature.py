@@ -64,17 +64,20 @@ class DeclaredFeature:
         except (KeyError, FeatureError):
             raise _make_declaration_error(text) from None
 
-    def check(self, values: Value) -> None:
+    def check(self, values: Value, list_kind: str = "") -> None:
         """Raise ValueError if the values of a record do not have the declared kind and shape, or a string is not UTF-8.
 
         Args:
             values: values of the feature; empty if the record lacks it.
+            list_kind: kind of the list if it is empty; "" if the record does not show it.
         """
         expected_type = _TYPES[self.feature.kind]
         wrong_value = next((value for value in values if not isinstance(value, expected_type)), None)
         problem = ""
         if wrong_value is not None:
             problem = f"has {_WORDS[type(wrong_value)]}"
+        elif list_kind not in ("", self.feature.kind):
+            problem = f"has an empty list of {_WORDS[_TYPES[list_kind]]}"
         elif not self._fits_shape(len(values)):
             problem = f"has {len(values)} values" if values else "is missing"
         elif self.feature.encoding == "utf8" and not all(

@@ -32,6 +32,8 @@ from tpudata.images.image_format import JPEG, PNG, detect_format
 
 IMAGE, LABEL_MAP, TEXT, BYTES = "image", "label_map", "utf8", "bytes"
 _KINDS = {bytes: BYTES, int: "int64", float: "float"}
+# Kinds of values that are stored in a list of another name.
+_LIST_KINDS = {IMAGE: BYTES, LABEL_MAP: BYTES, TEXT: BYTES}
 
 
 @dataclasses.dataclass
@@ -48,7 +50,8 @@ class ValueStatistics:
         widths: smallest and largest width of images in pixels.
         channels: maximum number of channels of an image.
         dtype: dtype of label maps; empty for other kinds.
-        empty_kind: kind of an empty list in some record, which counts if no record has a value; empty if none shows it.
+        empty_kind: kind of the empty lists, "bytes", "int64" or "float", which counts if no record has a value; or "".
+        empty_key: key of a record with an empty list that shows its kind.
     """
 
     kind: str = ""
@@ -61,9 +64,10 @@ class ValueStatistics:
     channels: int = 0
     dtype: str = ""
     empty_kind: str = ""
+    empty_key: str = ""
 
     def merge(self, name: str, other: ValueStatistics) -> None:
-        """Add the statistics of other records; FeatureError if kinds of values do not fit together, or label maps differ in dtype.
+        """Add the statistics of other records; FeatureError if kinds of lists do not fit together, or label maps differ in dtype.
 
         Args:
             name: name of the feature.
@@ -78,6 +82,8 @@ class ValueStatistics:
                 )
             # Some values are not UTF-8, so none of them is declared as text.
             kind = BYTES
+        self._reject_other_empty_lists(name, other)
+        other._reject_other_empty_lists(name, self)
         if kind == LABEL_MAP and self.kind == other.kind and self.dtype != other.dtype:
             raise FeatureError(
                 f"Feature {name!r}: record {other.key} has a label map of {other.dtype}, record {self.key} of {self.dtype}. Write"
@@ -96,9 +102,22 @@ class ValueStatistics:
         elif other.records:
             self.low, self.high = other.low, other.high
         self.kind = kind
-        self.empty_kind = self.empty_kind or other.empty_kind
+        if not self.empty_kind:
+            self.empty_kind, self.empty_key = other.empty_kind, other.empty_key
         self.key = self.key or other.key
         self.records += other.records
+
+    def _reject_other_empty_lists(self, name: str, other: ValueStatistics) -> None:
+        """Raise FeatureError if the empty lists of other records are of another kind than the lists of these.
+
+        TensorFlow's parser compares the kind of each list, also that of an empty one.
+        """
+        kind, key = (self.kind, self.key) if self.kind else (self.empty_kind, self.empty_key)
+        if kind and other.empty_kind and other.empty_kind != _LIST_KINDS.get(kind, kind):
+            raise FeatureError(
+                f"Feature {name!r}: record {other.empty_key} has an empty list of {_describe(other.empty_kind)}, record {key} has"
+                f" {_describe(kind)}. A feature has one kind in every record: correct the program that wrote the records."
+            )
 
     def make_feature(self, name: str, record_count: int) -> Feature:
         """Return the feature called `name` of a dataset with `record_count` records."""
@@ -152,7 +171,7 @@ class InferredSummary:
             list_kinds: kinds of the record's lists by feature name; None if no list is empty.
 
         Raises:
-            FeatureError: a feature has values of a different kind, or a label map of a different dtype, from earlier records.
+            FeatureError: a feature has a list of a different kind, or a label map of a different dtype, from earlier records.
             ValueError: a feature does not hold its image, label map or array, or one of `raw` or `label_maps` is missing; the
                 message names it.
         """
@@ -165,7 +184,9 @@ class InferredSummary:
             else:
                 statistics_by_name[name] = _measure_values(name, values, key, raw.get(name))
             if not values and list_kinds is not None:
-                statistics_by_name[name][0].empty_kind = list_kinds.get(name, "")
+                statistics = statistics_by_name[name][0]
+                statistics.empty_kind = list_kinds.get(name, "")
+                statistics.empty_key = key if statistics.empty_kind else ""
         for flag, names in (("--raw", raw), ("--label-map", label_maps)):
             for name in names:
                 if not example.get(name):
@@ -177,7 +198,7 @@ class InferredSummary:
         self.records += 1
 
     def merge(self, other: InferredSummary) -> None:
-        """Add what another summary has counted; FeatureError if values of a feature differ in kind, or label maps in dtype."""
+        """Add what another summary has counted; FeatureError if lists of a feature differ in kind, or label maps in dtype."""
         self.decoded_bytes += other.decoded_bytes
         self.records += other.records
         for name, statistics in other.features.items():

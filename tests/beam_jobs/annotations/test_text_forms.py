@@ -96,6 +96,16 @@ class TestYolo:
         assert found.boxes("a.png") == [("traffic light", (0, 0, 1, 1))]
         assert found.classes == ["person", "traffic light"]
 
+    def test_keeps_names_that_are_booleans_of_yaml(self, tmp_path: Path) -> None:
+        files = {"labels/a.txt": "1 0.5 0.5 1 1\n", "data.yaml": "names: [yes, off]"}
+        found = convert_annotated(tmp_path, files, ["a.png"], "labels")
+        assert (found.boxes("a.png"), found.classes) == ([("off", (0, 0, 1, 1))], ["yes", "off"])
+
+    def test_recognizes_a_folder_whose_first_picture_has_no_objects(self, tmp_path: Path) -> None:
+        files = {"data.yaml": self.NAMES, "labels/a.txt": "", "labels/b.txt": "1 0.5 0.5 1 1\n"}
+        found = convert_annotated(tmp_path, files, ["a.png", "b.png"], "labels")
+        assert [len(found.boxes(name)) for name in ("a.png", "b.png")] == [0, 1]
+
     def test_skips_files_of_names_in_the_folders_of_splits(self, tmp_path: Path) -> None:
         names = "person\ntraffic light\n"
         files = {"labels/train/a.txt": "1 0.5 0.5 1 1\n", "labels/train/classes.txt": names, "classes.txt": names}
@@ -194,13 +204,17 @@ def test_box_table_groups_rows_by_picture(tmp_path: Path) -> None:
         "c.png,50,40,,8,9,50,40",
         "d.png,50,40,cat,8,9,,40",
         "e.png,inf,40,cat,8,9,5,40",
+        "f.png,,,cat,0.1,0.2,0.5,1",
+        "g.png,50,40,cat,0,0,1,1",
     )
-    found = convert_annotated(tmp_path, {"a.csv": "\n".join(rows)}, [f"{name}.png" for name in "abcde"], "a.csv")
+    found = convert_annotated(tmp_path, {"a.csv": "\n".join(rows)}, [f"{name}.png" for name in "abcdefg"], "a.csv")
     assert found.boxes("b.png") == [("cat", of_pixels(9, 8, 40, 45)), ("dog", of_pixels(0.5, 0, 40, 50))]
     assert found.boxes("a.png") == []
     assert found.classes == ["cat", "dog"]
-    assert len(found.records) == 2
-    assert_rejects(found.rejects, "a.csv", {5: "without class", 6: "xmax is not a number", 7: "infinity"})
+    assert sorted(found.records) == ["a.png", "b.png", "g.png"]
+    assert_rejects(
+        found.rejects, "a.csv", {5: "without class", 6: "xmax is not a number", 7: "infinity", 8: "multiply fractions"}
+    )
 
 
 class TestCeleba:

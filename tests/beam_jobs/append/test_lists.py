@@ -149,6 +149,40 @@ def test_labels_file_may_only_grow_at_its_end(listed: Path) -> None:
     assert [example["image/class/label"] for example in dataset.examples("train")] == [[1], [2]]
 
 
+def test_labels_file_may_have_moved(listed: Path) -> None:
+    (listed / "names.txt").write_text("eel\ncat\n")
+    write_list(listed / "list.csv", "0.png,cat")
+    convert_list(listed, f"--labels={listed / 'names.txt'}")
+    moved = (listed / "names.txt").rename(listed / "moved.txt")
+    write_list(listed / "list.csv", "0.png,cat", "1.png,eel")
+    convert_list(listed, "--append", f"--labels={moved}")
+    write_list(listed / "list.csv", "0.png,cat", "1.png,eel", "2.png,eel")
+    # The manifest has the path of the last append.
+    convert_list(listed, "--append")
+    dataset = open_dataset(str(listed / "out"))
+    assert dataset.manifest.options["labels_file"] == str(moved)
+    assert sorted(example["image/class/label"][0] for example in dataset.examples("train")) == [0, 0, 1]
+
+
+def test_annotations_may_have_moved(listed: Path) -> None:
+    pictures = listed / "in"
+    pictures.mkdir()
+    for number in range(3):
+        (listed / f"{number}.png").rename(pictures / f"{number}.png")
+        (listed / "boxes.csv").write_text(
+            "".join(
+                ["filename,class,xmin,ymin,xmax,ymax\n", *(f"{row}.png,cat,1,2,9,9\n" for row in range(number + 1))]
+            )
+        )
+        moved = (listed / "boxes.csv").rename(listed / f"boxes{number}.csv")
+        words = [f"--input={pictures}", f"--output={listed / 'out'}", f"--annotations={moved}"]
+        assert run([*words, *["--append"] * bool(number)]) == 0
+    # The manifest has the path of the last append.
+    assert run([f"--input={pictures}", f"--output={listed / 'out'}", "--append"]) == 0
+    assert open_dataset(str(listed / "out")).manifest.records == 3
+    assert defects(listed / "out") == []
+
+
 def test_rejects_missing_and_added_columns_by_name(listed: Path) -> None:
     write_list(listed / "list.csv", "0.png,cat,3", head="path,label,age")
     convert_list(listed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -312,6 +313,14 @@ def test_resume_overwrite_and_append_work_as_keywords(tmp_path: Path) -> None:
     assert tpudata.convert_images(source, output, append=True) == added
     replaced = tpudata.convert_images(source, output, overwrite=True)
     assert (replaced.records, replaced.options["seed"]) == (13, 0)
+
+
+def test_takes_paths_of_bytes(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    paths: list[Any] = [os.fsencode(tmp_path / name) for name in ("in.txt", "out")]
+    manifest = tpudata.convert_text(*paths)
+    assert manifest.records == 1
+    assert (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_append_rejects_an_explicit_default_that_the_dataset_lacks(tmp_path: Path) -> None:

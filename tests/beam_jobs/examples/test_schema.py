@@ -13,7 +13,7 @@ import pytest
 from beam_jobs import WriteTFRecordShards
 from tests.beam_jobs.pipelines import local_pipeline, run_pipeline
 from tpudata.errors import FeatureError
-from tpudata.format import Feature, Manifest, open_dataset
+from tpudata.format import Feature, Manifest, open_dataset, verify
 
 
 def write(folder: Path, examples: Sequence[dict[str, Any]], **options: Any) -> Manifest:
@@ -44,6 +44,21 @@ def test_infers_a_schema_that_fits_all_records(order: int, shards: int, tmp_path
     )
     # Two float32 arrays, numbers, and texts with the sizes of their records.
     assert manifest.split("train").decoded_bytes > (2 + 3 + 2) * 5 * 4
+
+
+def test_empty_arrays_fit_values_of_any_kind(tmp_path: Path) -> None:
+    # np.array([]) has the dtype float64.
+    examples: list[dict[str, Any]] = [
+        {"ids": np.array([]), "scores": np.array([1.5])},
+        {"ids": [3], "scores": np.zeros(0, np.int64)},
+    ]
+    manifest = write(tmp_path, examples)
+    assert manifest.features == (
+        Feature("ids", "int64", "int64", (None,)),
+        Feature("scores", "float", "float32", (None,)),
+    )
+    # `verify` compares the kinds of empty lists, as TensorFlow's parser does.
+    assert list(verify(str(tmp_path / "out"))) == []
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ def test_splits_get_their_shares_and_keep_their_records(tmp_path: Path) -> None:
         ("train=1,test=0", "share of split test: out of range"),
         ("train=0.6,test=0.6", r"add up to 1 \(got 1\.2\)"),
         ("train=1e400", r"add up to 1 \(got more than 10\^9\)"),
+        ("train=1e-400,test=1", r"add up to 1 \(got slightly more than 1\)"),
+        ("train=0.3333333,test=0.6666666", r"add up to 1 \(got 0\.9999999\)"),
         ("a-b=1", "split name 'a-b'"),
         ("=1", "split name ''"),
     ],

@@ -393,6 +393,16 @@ def write_one(folder: Path, record: bytes, *, labels: list[str] | None = None, *
     write_metadata(str(folder), manifest, labels)
 
 
+def test_finds_empty_lists_of_another_kind(tmp_path: Path) -> None:
+    # A list of floats without a value, named "label": TensorFlow's parser rejects it.
+    empty_floats = b"\x0a\x0d\x0a\x0b\x0a\x05label\x12\x02\x12\x00"
+    feature = Feature("label", "int64", "int64", (None,))
+    shard = write_shard(str(tmp_path), "train-00000-of-00001.tfrecord", [encode_example({"label": [1]}), empty_floats])
+    manifest = Manifest("own", {"train": Split((shard,))}, (feature,), Source("x", 1, 1, "0"), "tests")
+    write_metadata(str(tmp_path), manifest, None)
+    assert reasons(tmp_path) == ["feature 'label' is an empty list of kind float; the manifest says int64"]
+
+
 def test_finds_a_record_that_is_not_an_example(tmp_path: Path) -> None:
     write_one(tmp_path, b"\x0a\xff\x01")
     name = "train-00000-of-00001.tfrecord"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from tpudata.format.example.decode import read_list_kinds
 from tpudata.format.example.wire import Value
 from tpudata.format.manifest.features import Feature
 from tpudata.format.manifest.manifest import Manifest
@@ -43,6 +44,23 @@ class RecordCheck:
         if self._annotation_check.is_needed:
             return self._find_all_problems(example)
         return self._find_feature_problems(example)
+
+    def find_empty_list_problems(self, example: Mapping[str, Value], record: bytes) -> Iterator[Problem]:
+        """Yield the problems of empty lists, whose kind only the serialized record shows: TensorFlow's parser also compares theirs.
+
+        Args:
+            example: values of the record by feature name.
+            record: the record.
+        """
+        # Most records have no empty list.
+        if all(example.values()):
+            return
+        for name, kind in read_list_kinds(record).items():
+            check = self._feature_checks.get(name)
+            if check is not None and not example[name] and kind != check.feature.kind:
+                yield Problem(
+                    f"feature {name!r} is an empty list of kind {kind}; the manifest says {check.feature.kind}"
+                )
 
     def _find_all_problems(self, example: Mapping[str, Value]) -> Iterator[Problem]:
         """Yield the problems of a record's features, then the problems of its annotations.

@@ -165,7 +165,10 @@ class ShardCheck:
             example = decode_example(data, path=path, offset=offset)
         except CorruptionError as error:
             return [Problem(error.reason)]
-        problems = list(self._record_check.find_problems(example))
+        problems = [
+            *self._record_check.find_problems(example),
+            *self._record_check.find_empty_list_problems(example, data),
+        ]
         if self._example_check is not None:
             extra_problems = self._example_check(self._manifest, example)
             problems += (Problem(problem) if isinstance(problem, str) else problem for problem in extra_problems)
