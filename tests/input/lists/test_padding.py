@@ -103,9 +103,10 @@ def test_cuts_longer_lists_only_with_cut(lists: Lists) -> None:
 
 def test_the_padding_value_applies_to_features_of_its_type(lists: Lists) -> None:
     longer = LONGEST + 1
+    numpy_integer: Any = np.int8(-1)
     for value, fills in (
         (-1, (-1.0, -1, b"")),
-        (np.int8(-1), (-1.0, -1, b"")),
+        (numpy_integer, (-1.0, -1, b"")),
         (0.5, (0.5, 0, b"")),
         ("none", (0.0, 0, b"none")),
     ):
