@@ -99,7 +99,7 @@ def check_integer(
 
 
 def convert_integers(options: object, *names: str) -> None:
-    """Replace integers of NumPy by Python's in a frozen dataclass: NumPy's overflow, and reach TensorFlow with dtypes of their own.
+    """Replace integers of NumPy by Python's in a frozen dataclass: NumPy's may overflow or have dtypes that TensorFlow rejects.
 
     Args:
         options: the dataclass, in its `__post_init__`, after the checks of these attributes.
