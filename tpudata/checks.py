@@ -98,6 +98,21 @@ def check_integer(
     check(where, value, is_valid, f"{'None or ' if or_none else ''}an integer {limits}", fix)
 
 
+def convert_integers(options: object, *names: str) -> None:
+    """Replace integers of NumPy by Python's in a frozen dataclass: NumPy's may overflow or have dtypes that TensorFlow rejects.
+
+    Args:
+        options: the dataclass, in its `__post_init__`, after the checks of these attributes.
+        names: attributes, each an integer, a sequence of integers, which becomes a tuple, or None.
+    """
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            converted = operator.index(value) if is_integer(value) else tuple(map(operator.index, value))
+            # Plain assignment fails, since the dataclass is frozen.
+            object.__setattr__(options, name, converted)
+
+
 def check_flag(where: str, value: Any, *, or_none: bool = False) -> None:
     """Check that an argument is True or False, or None if `or_none`; UsageError if not."""
     is_valid = isinstance(value, bool) or (or_none and value is None)

@@ -177,6 +177,15 @@ def test_transform_can_return_python_and_numpy_values(raw_digits: Written) -> No
     assert spec[0] == {"one": tf.TensorSpec([5], tf.int32), "two": tf.TensorSpec([5, 2], tf.int32)}
 
 
+@pytest.mark.parametrize("name", ["transform", "batch_transform"])
+def test_features_without_names_are_only_for_training(raw_digits: Written, name: str) -> None:
+    options: dict[str, Any] = {name: lambda features, labels: ({1: features["image"]}, labels)}
+    training = make_input_fn(raw_digits.path, "train", training=True, seed=1, **options)
+    assert list(training({"batch_size": 5}).element_spec[0]) == [1]
+    with pytest.raises(FeatureError, match="the key 1"):
+        make_input_fn(raw_digits.path, "test", training=False, **options)({"batch_size": 5})
+
+
 def test_rejects_a_transform_that_drops_the_labels(raw_digits: Written) -> None:
     input_fn = make_input_fn(raw_digits.path, "test", training=False, transform=lambda features, _: features)
     with pytest.raises(UsageError, match="return features, labels"):

@@ -206,6 +206,12 @@ def test_decodes_as_single_reads_do(large: Path) -> None:
             np.testing.assert_array_equal(record["image"], source[number]["image"])
 
 
+@pytest.mark.parametrize("integer", [np.uint8, np.int16])
+def test_accepts_a_read_ahead_of_numpy(large: Path, integer: Any) -> None:
+    expected = list(RecordSource(large, "train", decode=None))
+    assert list(RecordSource(large, "train", decode=None, read_ahead=integer(200))) == expected
+
+
 @pytest.mark.parametrize("read_ahead", [0, -1, 1.5, "1", True])
 def test_rejects_a_wrong_read_ahead(large: Path, read_ahead: Any) -> None:
     with pytest.raises(UsageError, match="read_ahead"):

@@ -78,7 +78,7 @@ class RecordSource:
         check_integer("read_ahead", read_ahead, 1, or_none=True)
         dataset = open_dataset(folder)
         default_bytes = _REMOTE_READ_AHEAD_BYTES if is_remote(folder) else _DISK_READ_AHEAD_BYTES
-        self._read_ahead = default_bytes if read_ahead is None else read_ahead
+        self._read_ahead = default_bytes if read_ahead is None else operator.index(read_ahead)
         self._split = split
         self._folder = folder
         self._records = ShardRecords(dataset, split)

@@ -31,6 +31,14 @@ def test_rejects_files_that_are_not_paths(kind: Any, files: Any) -> None:
         kind(files)
 
 
+@pytest.mark.parametrize("integer", [np.int8, np.uint64])
+def test_header_and_footer_accept_integers_of_numpy(tmp_path: Path, integer: Any) -> None:
+    (tmp_path / "numbers.bin").write_bytes(bytes(100) + bytes(range(1, 201)) + bytes(100))
+    files = FixedLengthRecordFiles(str(tmp_path / "numbers.bin"), [("a", "u1")], integer(100), integer(100))
+    batches = make_input_fn(files, training=False)({"batch_size": 50})
+    assert np.concatenate([batch["a"] for batch in batches.as_numpy_iterator()]).tolist() == list(range(1, 201))
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

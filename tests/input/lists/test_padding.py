@@ -103,7 +103,13 @@ def test_cuts_longer_lists_only_with_cut(lists: Lists) -> None:
 
 def test_the_padding_value_applies_to_features_of_its_type(lists: Lists) -> None:
     longer = LONGEST + 1
-    for value, fills in ((-1, (-1.0, -1, b"")), (0.5, (0.5, 0, b"")), ("none", (0.0, 0, b"none"))):
+    numpy_integer: Any = np.int8(-1)
+    for value, fills in (
+        (-1, (-1.0, -1, b"")),
+        (numpy_integer, (-1.0, -1, b"")),
+        (0.5, (0.5, 0, b"")),
+        ("none", (0.0, 0, b"none")),
+    ):
         pad = {"image/object/[bc]*": Pad(longer, value), "image/object/shade": longer, "caption": 9, "ids": 9}
         for row, record in zip(rows_of(lists.path, pad=pad), lists.records, strict=True):
             for feature, fill in zip((BOXES, CLASSES, NAMES), fills, strict=True):

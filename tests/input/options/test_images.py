@@ -104,6 +104,19 @@ def test_whole_images_are_normalized(raw_photos: Written) -> None:
     np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+@pytest.mark.parametrize("integer", [np.uint8, np.uint64])
+def test_integers_of_numpy_give_the_same_images(photos: Written, integer: Any) -> None:
+    def options(number: Any) -> list[Images]:
+        augment = RandAugment(layers=number(2), map_fill=number(9))
+        crop = TrainCrop(number(100), attempts=number(9))
+        return [Images(size=(number(90), number(80))), Images(crop=crop), Images(crop=crop, augment=augment)]
+
+    for given, expected in zip(options(integer), options(int), strict=True):
+        np.testing.assert_array_equal(
+            images_of(photos.path, images=given, **TRAIN), images_of(photos.path, images=expected, **TRAIN)
+        )
+
+
 def test_crops_augmentation_and_mixing_differ_for_every_record_and_epoch(photos: Written) -> None:
     plain = images_of(photos.path, steps=4, **TRAIN, images=Images(crop=TrainCrop(16)))
     assert len({image.tobytes() for image in plain.reshape(48, -1)}) == 48

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from tpudata.checks import check_integer
+from tpudata.checks import check_integer, convert_integers
 from tpudata.console.tables import count_text
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import Feature
@@ -55,6 +55,7 @@ class FixedLengthRecordFiles:
         check_paths(self.files)
         check_integer("header_bytes", self.header_bytes, 0)
         check_integer("footer_bytes", self.footer_bytes, 0)
+        convert_integers(self, "header_bytes", "footer_bytes")
         names = self.dtype.names or ()
         for name in names:
             part = self.dtype[name]

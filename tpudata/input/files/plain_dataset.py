@@ -66,7 +66,7 @@ def open_files(files: RecordFiles) -> SplitFiles:
     nonempty = [(file, offsets) for file, offsets in zip(entries, offsets_of_files, strict=True) if len(offsets) > 1]
     if not nonempty:
         raise DatasetError(
-            f"files={files.files!r}: {count_text(len(entries), 'file')} have no records. Name files that do."
+            f"files={files.files!r}: no records in {count_text(len(entries), 'file')}. Name files that do."
         )
     shards, paths, indexes = [], {}, {}
     for shard_index, (file, offsets) in enumerate(nonempty):

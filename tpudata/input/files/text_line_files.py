@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tpudata.checks import check_integer
+from tpudata.checks import check_integer, convert_integers
 from tpudata.errors import CorruptionError, FeatureError, UsageError
 from tpudata.format import Feature
 from tpudata.format.tfrecord.frame_scan import GZIP_MAGIC, Offsets
@@ -41,6 +41,7 @@ class TextLineFiles:
     def __post_init__(self) -> None:
         check_paths(self.files)
         check_integer("skip_lines", self.skip_lines, 0)
+        convert_integers(self, "skip_lines")
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -98,7 +97,7 @@ class Records:
             return EvaluationOrder(self.plan.chunks, batch_size)
         if not self._options.shuffles:
             return SequentialOrder(self.plan.chunks, batch_size)
-        window_records, seed = self.window.num_records, operator.index(self._options.seed)
+        window_records, seed = self.window.num_records, self._options.seed
         if self.window.has_all:
             # Records in memory need no long reads: each is a chunk by itself.
             return TrainingOrder.make(Chunks.cut([self.count], length=1), batch_size, window_records, seed)
@@ -109,7 +108,7 @@ class Records:
 
         Columns are tensors [n, *field.shape] by the full names of features; `Order.batches` describes the extras.
         """
-        seed = operator.index(self._options.seed) if self._options.draws else None
+        seed = self._options.seed if self._options.draws else None
         dataset = order.batches(self._open_ranges(order, rows), HostPart(rows, start_step, seed))
         if self._is_decoded:
             return dataset

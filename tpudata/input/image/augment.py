@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from tpudata.checks import check, check_integer, is_number
+from tpudata.checks import check, check_integer, convert_integers, is_number
 from tpudata.errors import UsageError
 from tpudata.input.image import augment_ops as ops
 from tpudata.input.lists.moves import IDENTITY, compute_source_transform
@@ -53,6 +53,7 @@ class RandAugment:
         is_magnitude = is_number(self.magnitude, 0, MAX_MAGNITUDE)
         check("RandAugment.magnitude", self.magnitude, is_magnitude, f"a number from 0 to {MAX_MAGNITUDE}")
         check_integer("RandAugment.map_fill", self.map_fill, 0, (1 << 16) - 1)
+        convert_integers(self, "layers", "map_fill")
 
 
 class Draw(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from tpudata.checks import check, check_flag, check_integer, check_one_of, is_number
+from tpudata.checks import check, check_flag, check_integer, check_one_of, convert_integers, is_number
 from tpudata.errors import UsageError
 
 Method = Literal["bilinear", "bicubic"]
@@ -66,6 +66,7 @@ class TrainCrop:
         _check_range("TrainCrop.ratio", self.ratio, maximum=math.inf)
         check_flag("TrainCrop.flip", self.flip)
         check_integer("TrainCrop.attempts", self.attempts, 1)
+        convert_integers(self, "attempts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,9 +165,10 @@ def _split_seed(seed: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _check_common(options: TrainCrop | CentreCrop) -> None:
-    """Check the attributes that both kinds of crop have; UsageError if one is invalid."""
+    """Check and convert the attributes that both kinds of crop have; UsageError if one is invalid."""
     name = type(options).__name__
     check_integer(f"{name}.size", options.size, 1, _MAX_SIZE)
+    convert_integers(options, "size")
     check_one_of(f"{name}.method", options.method, ("bilinear", "bicubic"))
     check_flag(f"{name}.shrink", options.shrink)
 

@@ -8,7 +8,7 @@ from types import NoneType
 
 import tensorflow as tf
 
-from tpudata.checks import check, check_argument, is_number
+from tpudata.checks import check, check_argument, convert_integers, is_number
 from tpudata.error_text.values import format_value
 from tpudata.errors import FeatureError, UsageError
 from tpudata.input.dataset.fields import Field, Fields
@@ -80,6 +80,7 @@ class Images:
         _check_type("mix", self.mix, MixUp, CutMix)
         if self.size is not None:
             _check_size(self.size)
+            convert_integers(self, "size")
         if self.size is not None and self.crop is not None:
             raise UsageError(f"size={self.size}: crop={self.crop} has a size, too. Omit one of them.")
         check("least_visible", self.least_visible, is_number(self.least_visible, 0, 1), "a number from 0 to 1")

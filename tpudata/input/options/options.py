@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from tpudata.checks import check_argument, check_flag, check_integer, check_one_of, is_integer
+from tpudata.checks import check_argument, check_flag, check_integer, check_one_of, convert_integers, is_integer
 from tpudata.error_text.values import format_value
 from tpudata.errors import UsageError
 from tpudata.input.options.columns import FeatureOptions
@@ -75,6 +75,7 @@ class Options:
         is_valid = self.service is None or isinstance(self.service, DataService)
         check_argument("service", self.service, is_valid, 'tpudata.DataService("grpc://HOST:PORT"), or None')
         check_integer("seed", self.seed, 0, 2**32 - 1, or_none=True)
+        convert_integers(self, "seed", "num_epochs")
         # "auto" is allowed: with buckets it caches nothing.
         if self.tokens.buckets is not None and self.cache not in (False, "auto"):
             raise UsageError(f"cache={self.cache!r}: batches by buckets are read without a cache. Omit one of them.")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Mapping
 
-from tpudata.checks import check, check_argument, check_flag, check_integer, is_integer
+from tpudata.checks import check, check_argument, check_flag, check_integer, convert_integers, is_integer
 from tpudata.errors import UsageError
 
 
@@ -30,13 +29,12 @@ class Pad:
     cut: bool = False
 
     def __post_init__(self) -> None:
-        length = self.length
-        if length is not None:
-            check_integer("Pad.length", length, 1, 2**31 - 1)
-            # An int, even for an integer of NumPy; plain assignment fails, since the dataclass is frozen.
-            object.__setattr__(self, "length", operator.index(length))
+        check_integer("Pad.length", self.length, 1, 2**31 - 1, or_none=True)
+        if is_integer(self.value):
+            convert_integers(self, "value")
         is_value = isinstance(self.value, int | float | str | bytes | None) and not isinstance(self.value, bool)
         check("Pad.value", self.value, is_value, "a number, str, bytes or None")
+        convert_integers(self, "length")
         check_flag("Pad.cut", self.cut)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 
-from tpudata.checks import check_flag, check_integer
+from tpudata.checks import check_flag, check_integer, convert_integers
 
 MEBIBYTE = 1 << 20
 # Pieces that are being read take a quarter of the free memory at most.
@@ -48,6 +47,7 @@ class Reading:
         for name in ("streams", "piece_bytes", "lanes", "chunk_bytes"):
             check_integer(f"Reading.{name}", getattr(self, name), 1)
         check_integer("Reading.memory", self.memory, 1, or_none=True)
+        convert_integers(self, "streams", "piece_bytes", "lanes", "chunk_bytes", "memory")
         check_flag("Reading.pieces", self.pieces, or_none=True)
 
     def count_reads(self, piece_memory: int, free: int | None) -> int:
@@ -61,5 +61,4 @@ class Reading:
         if memory is None and free is not None:
             memory = free // _FREE_MEMORY_DIVISOR
         num_reads = self.streams if memory is None else min(self.streams, memory // max(1, piece_memory))
-        # An int, even if the user passed an integer of NumPy.
-        return max(1, operator.index(num_reads))
+        return max(1, num_reads)

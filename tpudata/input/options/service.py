@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from tpudata.checks import check, check_flag, check_integer, is_number
+from tpudata.checks import check, check_flag, check_integer, convert_integers, is_number
 
 # 11 days: far less than the 3 years after which the ticks of `limit_waits`, 20 a second, would leave int32.
 _MAX_SECONDS = 1_000_000
@@ -39,6 +39,7 @@ class DataService:
         is_address = isinstance(self.address, str) and _ADDRESS.fullmatch(self.address) is not None
         check("DataService.address", self.address, is_address, '"grpc://HOST:PORT"', "Pass the dispatcher's.")
         check_integer("DataService.workers", self.workers, 1)
+        convert_integers(self, "workers")
         check_flag("DataService.compress", self.compress)
         check(
             "DataService.timeout_seconds",

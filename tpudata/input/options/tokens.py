@@ -7,7 +7,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from tpudata.checks import check, check_argument, check_flag, check_integer, is_integer
+from tpudata.checks import check, check_argument, check_flag, check_integer, convert_integers, is_integer
 from tpudata.errors import FeatureError, UsageError
 from tpudata.format import Manifest
 from tpudata.input.dataset.fields import Fields
@@ -63,6 +63,7 @@ class Tokens:
         if self.truncate and self.length is None:
             raise UsageError("truncate: it cuts to a length. Pass sequence_length=N or buckets=(...) with it.")
         check_integer("pad_id", self.pad_id, 0, 2**31 - 1, or_none=True)
+        convert_integers(self, "buckets", "pad_id")
         check_flag("targets", self.targets, or_none=True)
 
     def _check_buckets(self, buckets: tuple[int, ...]) -> None:
@@ -130,7 +131,7 @@ class Tokens:
         recorded = manifest.options.get("tokenizer")
         # Other programs may have written a different value.
         tokenizer: Mapping[str, Any] = recorded if isinstance(recorded, Mapping) else {}
-        pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else operator.index(self.pad_id)
+        pad_id = tokenizer.get("pad_id", 0) if self.pad_id is None else self.pad_id
         inputs = {field.name: field for field in fields.inputs}
         has_targets = self.targets
         # By default, rows for language models have targets.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +28,7 @@ class BucketPipeline:
         self._pipeline = pipeline
         self._request = request
         self._options = request.options
-        self._bucket_lengths = [operator.index(length) for length in request.options.tokens.buckets or ()]
+        self._bucket_lengths = list(request.options.tokens.buckets or ())
 
     def batches(self, rows: Rows, start_step: int) -> tf.data.Dataset:
         """Return the dataset of `input_fn`; `rows` are the longest bucket's, and shorter buckets have proportionally more.
@@ -43,7 +42,7 @@ class BucketPipeline:
         # A batch of a shorter bucket has more rows, and at most as many tokens: the factor is rounded down.
         factors = [self._bucket_lengths[-1] // bucket.length for bucket, _ in buckets]
         record_counts = [len(bucket.ids) for bucket, _ in buckets]
-        seed = operator.index(self._options.seed) if self._options.training else None
+        seed = self._options.seed if self._options.training else None
         batch_sizes = [rows.total * factor for factor in factors]
         bucket_steps = BucketSteps(record_counts, batch_sizes, seed, self._options.num_epochs)
         steps = bucket_steps.steps
@@ -82,7 +81,7 @@ class BucketPipeline:
             dataclasses.replace(field, shape=(bucket.length,)) if field.is_padded_sequence else field
             for field in fields.inputs
         )
-        seed = derive_bucket_seed(operator.index(options.seed), bucket_index)
+        seed = derive_bucket_seed(options.seed, bucket_index)
         # `BucketSteps` ends training after `num_epochs`.
         request = dataclasses.replace(
             self._request,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Protocol
 
@@ -112,7 +111,7 @@ class Pipeline:
         if service is None:
             return self._make_batches(order, rows, start_step)
         wait_for_workers(service)
-        groups = divide_rows(rows, operator.index(service.workers))
+        groups = divide_rows(rows, service.workers)
         # In each step, every group makes the same number of batches.
         batches_per_turn = rows.count // rows.batch_size // len(groups)
         # Groups of one stream: each stream has whole batches.
@@ -167,7 +166,7 @@ class Pipeline:
             # The order ends by itself.
             count = max(0, order.steps - start_step) * batches_per_step
         elif epochs is not None:
-            steps = operator.index(epochs) * order.num_records // rows.total
+            steps = epochs * order.num_records // rows.total
             if steps > _MAX_STEPS:
                 raise UsageError(
                     f"num_epochs={format_value(epochs)}: they have more than {_MAX_STEPS:,} steps. Pass None."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 
 from tpudata.format import Dataset
 from tpudata.input.graph.reading.free_memory import measure_free_memory
@@ -116,10 +115,10 @@ def is_read_in_pieces(dataset: Dataset, split: str, reading: Reading) -> bool:
 
 def plan_reading(dataset: Dataset, split: str, reading: Reading) -> ReadPlan:
     """Return the plan for all records of a split."""
-    plan = ReadPlan.make(dataset, split, operator.index(reading.chunk_bytes))
+    plan = ReadPlan.make(dataset, split, reading.chunk_bytes)
     if not is_read_in_pieces(dataset, split, reading):
         return plan
-    pieces = Pieces.cut(dataset, split, operator.index(reading.piece_bytes))
+    pieces = Pieces.cut(dataset, split, reading.piece_bytes)
     # `dataclasses.asdict` would also turn nested dataclasses into dicts.
     plan_fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     return PiecePlan(**{**plan_fields, "pieces": pieces}, reading=reading)

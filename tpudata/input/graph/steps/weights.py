@@ -106,11 +106,17 @@ def takes_weights(element: Element) -> bool:
     """Return whether the features of an element are a dict, so that weights can be added to it.
 
     Raises:
-        FeatureError: a feature is already called "weights".
+        FeatureError: a feature is already called "weights", or a key of the dict is not a str.
     """
     features = get_features(element)
     if not isinstance(features, dict):
         return False
+    # TensorFlow sorts the keys, and cannot compare other types with the name of the weights.
+    for key in features:
+        if not isinstance(key, str):
+            raise FeatureError(
+                f"features have the key {key!r}, which is not a str, and the weights have a name. Name features by str."
+            )
     if WEIGHTS in features:
         raise FeatureError(f"Feature {WEIGHTS!r}: evaluation puts the weights of padding there. Give it another name.")
     return True
