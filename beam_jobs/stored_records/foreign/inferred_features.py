@@ -206,7 +206,12 @@ class InferredSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object, which `from_json` reads."""
-        return dataclasses.asdict(self)
+        value = dataclasses.asdict(self)
+        # Without the facts of empty lists if there are none, so that datasets keep the bytes of earlier versions.
+        for fields in value["features"].values():
+            if not fields["empty_kind"]:
+                del fields["empty_kind"], fields["empty_key"]
+        return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> InferredSummary:

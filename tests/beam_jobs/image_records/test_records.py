@@ -80,7 +80,7 @@ def test_stores_no_labels_without_classes(layout: str, tmp_path: Path) -> None:
 )
 def test_raw_layout_rejects_files_of_different_sizes(other: bytes, shards: int, tmp_path: Path) -> None:
     write_files(tmp_path / "in", {f"c/{n}.jpg": JPEG for n in range(12)} | {"c/other.jpg": other})
-    message = r"is 24 x 4\d x \d .*, but .* is 24 x 4\d x \d.* use layout imagenet"
+    message = r"is 24 x 4\d x \d .*, but .* is 24 x 4\d x \d.* use layout=imagenet"
     with pytest.raises(SourceError, match=message) as error:
         tpudata.convert_images(tmp_path / "in", tmp_path / "out", layout="raw", num_shards=shards)
     assert "c/other.jpg" in str(error.value)

@@ -23,7 +23,7 @@ TWO = ["text", "label:int"]
         ({"form": "line"}, "did you mean lines"),
         ({"fields": ["a", "a:int"]}, "one of a, a appears twice"),
         ({"fields": ["a:int"]}, "none of a is text"),
-        ({"form": "lines", "fields": TWO}, "documents of form lines have no fields"),
+        ({"form": "lines", "fields": TWO}, "documents of form=lines have no fields"),
         ({"document_bytes": 0}, "expected 1 byte or more"),
         ({"long_documents": "drop"}, "expected split, cut"),
         ({"pack": True, "tokenizer": "bytes"}, "pack=True requires sequence_length"),

@@ -207,7 +207,7 @@ def test_label_chooses_a_part_of_fixed_length_records(tmp_path: Path) -> None:
         ("gazes", FeatureError, "label='gazes': the records have image_raw, label, kinds"),
         ("", UsageError, "label='': pass the name of a feature"),
         (3, UsageError, "label=3: pass the name of a feature"),
-        ("image_raw", FeatureError, "Layout 'raw' feeds image_raw"),
+        ("image_raw", FeatureError, "label='image_raw': layout 'raw' then feeds no feature"),
         ("caption_ids", FeatureError, "'caption_ids': a label is int64 or float32 of a static shape.*num_classes"),
     ],
 )
