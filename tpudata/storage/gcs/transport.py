@@ -3,8 +3,8 @@
 They are sent by urllib3, with tokens of google-auth, not by google-cloud-storage (3.17) for these reasons:
 
 - Its client asks for the metadata of each bucket in a separate thread, with retries, for traces that are off by default. The
-  account may lack the permission (storage.buckets.get), and after a failure the next read starts another thread. Only a variable
-  of the environment switches it off, for the whole program.
+  account may lack the permission (storage.buckets.get), and after a failure other than 403 the next read starts another thread.
+  A variable of the environment switches it off, for the whole program, or a private attribute of the client.
 - Its client takes no session through a public argument: `_http` is documented as private. The client's own session keeps 10
   connections, looks up proxies and certificates in the environment at each request, and follows redirects.
 - Its calls return neither the status nor Content-Range of an answer, nor whether JSON came with gzip's checksum: a deletion, a part
