@@ -21,6 +21,7 @@ from beam_jobs.examples.example_files import SCHEMA, TALLY, SpoolExamples
 from beam_jobs.examples.rules import ExampleRules, flatten_features
 from beam_jobs.examples.schema import ExampleConverter, ExampleSummary
 from beam_jobs.options import DEFAULT_SHARD_BYTES, ConvertOptions, SplitShares, parse_size
+from beam_jobs.options.convert import resolve_path
 from beam_jobs.output.folder import (
     check_has_dali_index,
     choose_suffix,
@@ -218,8 +219,8 @@ class WriteTFRecordShards(beam.PTransform):  # type: ignore[misc]
                     writers.append(transform_node.transform)
 
         pipeline.visit(Visitor())
-        outputs = [writer._options.output for writer in writers]  # noqa: SLF001
-        if outputs.count(self._options.output) > 1:
+        outputs = [resolve_path(writer._options.output) for writer in writers]  # noqa: SLF001
+        if outputs.count(resolve_path(self._options.output)) > 1:
             raise UsageError(
                 f"WriteTFRecordShards: two transforms of the pipeline write to {self._options.output}. Name another folder, or"
                 " flatten their examples into one PCollection."

@@ -156,7 +156,7 @@ class ConvertOptions:
                 raise UsageError(f"--{name} is empty. Pass a path.")
             # Derived paths and values must not depend on a trailing slash.
             object.__setattr__(self, name, path.rstrip("/") or "/")
-        if f"{_resolve_path(self.output)}/".startswith(f"{_resolve_path(self.input)}/"):
+        if f"{resolve_path(self.output)}/".startswith(f"{resolve_path(self.input)}/"):
             raise UsageError(
                 f"--output {self.output} is inside the input {self.input}, so the next run would read it. Pass a folder outside."
             )
@@ -213,6 +213,6 @@ class ConvertOptions:
         return {**split_order, **stored_options(self)}
 
 
-def _resolve_path(path: str) -> str:
+def resolve_path(path: str) -> str:
     """Return a path for comparison: a local one absolute and without links, a URL unchanged."""
     return path if "://" in path else str(Path(path).resolve()).rstrip("/")

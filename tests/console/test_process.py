@@ -107,17 +107,19 @@ def test_reports_a_full_disk_in_one_line(lines: int, unbuffered: str, end: str) 
     assert "Exception ignored" not in done.stderr
 
 
+def run_in_shell(program: str, argument: Path, redirection: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program with an argument, with a redirection of the shell such as `2>&-`."""
+    command = ["sh", "-c", f'"$0" -c "$1" "$2" {redirection}', sys.executable, program, str(argument)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def test_rejects_a_closed_stdout_before_the_command_runs(tmp_path: Path) -> None:
     program = (
         "import sys; from tpudata.console.process import run_command\n"
         "def command(argv):\n    open(argv[0], 'w').close(); print(1); return 0\n"
         "sys.exit(run_command(command))"
     )
-    done = subprocess.run(
-        ["sh", "-c", '"$0" -c "$1" "$2" >&-', sys.executable, program, str(tmp_path / "done")],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    done = run_in_shell(program, tmp_path / "done", ">&-")
     assert done.returncode == 1
     assert done.stderr == "tpudata: error: standard output is closed. Send it to a file or to /dev/null.\n"
     assert not (tmp_path / "done").exists()
@@ -132,11 +134,8 @@ def test_a_closed_stderr_becomes_dev_null(tmp_path: Path) -> None:
         "    return 0\n"
         "sys.exit(run_command(command))"
     )
-    done = subprocess.run(
-        ["sh", "-c", '"$0" -c "$1" "$2" 2>&-', sys.executable, program, str(tmp_path / "done")],
-        stdout=subprocess.PIPE,
-    )
-    assert (done.returncode, done.stdout, (tmp_path / "done").read_text()) == (0, b"", "False")
+    done = run_in_shell(program, tmp_path / "done", "2>&-")
+    assert (done.returncode, done.stdout, (tmp_path / "done").read_text()) == (0, "", "False")
 
 
 def test_an_os_error_of_another_file_keeps_its_traceback() -> None:

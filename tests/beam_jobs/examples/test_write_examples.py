@@ -268,13 +268,14 @@ def test_constructor_rejects_wrong_arguments(tmp_path: Path, said: Any, message:
         WriteTFRecordShards(tmp_path / "out", **said)
 
 
-def test_rejects_two_transforms_with_one_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", ["one", "one/", "other/../one"])
+def test_rejects_two_transforms_with_the_same_output(tmp_path: Path, again: str) -> None:
     pipeline = local_pipeline()
     examples = pipeline | beam.Create([{"n": 1}])
     examples | "one" >> WriteTFRecordShards(tmp_path / "one")
     examples | "other" >> WriteTFRecordShards(tmp_path / "other")
     with pytest.raises(UsageError, match=r"two transforms of the pipeline write to .*one"):
-        examples | "again" >> WriteTFRecordShards(tmp_path / "one")
+        examples | "again" >> WriteTFRecordShards(f"{tmp_path}/{again}")
 
 
 def test_rejects_a_folder_with_other_files(tmp_path: Path) -> None:

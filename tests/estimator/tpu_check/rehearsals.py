@@ -31,7 +31,7 @@ def model_of(body: Callable[[Any], Any], base: Any = None) -> Any:
     return model_fn
 
 
-def rehearsed(folder: Path, body: Callable[[Any], Any], mode: str = ModeKeys.TRAIN) -> list[Finding]:
+def rehearse_body(folder: Path, body: Callable[[Any], Any], mode: str = ModeKeys.TRAIN) -> list[Finding]:
     return list(make_estimator(folder, model_of(body)).rehearse({mode: train_input_fn}))
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from tests.estimator.programs import X, Y, finite_input_fn, make_model_fn, train_input_fn
-from tests.estimator.tpu_check.rehearsals import make_estimator, model_of, rehearsed, steps_input_fn
+from tests.estimator.tpu_check.rehearsals import make_estimator, model_of, rehearse_body, steps_input_fn
 from tpudata.estimator import (
     CrossShardOptimizer,
     Estimator,
@@ -188,7 +188,7 @@ CAUSES = [
 
 @pytest.mark.parametrize(("body", "what", "fix"), CAUSES, ids=[cause[1].partition(":")[0] for cause in CAUSES])
 def test_finds_one_cause_with_its_place_and_fix(body: Any, what: str, fix: str, tmp_path: Path) -> None:
-    findings = rehearsed(tmp_path, body)
+    findings = rehearse_body(tmp_path, body)
     assert len(findings) == 1, [str(item) for item in findings]
     finding = findings[0]
     assert finding.is_rejected
@@ -205,7 +205,7 @@ def test_a_loop_in_a_branch_needs_another_way_to_its_gradient(tmp_path: Path) ->
         loop = (lambda i, _: i < 3, lambda i, y: (i + 1, y * scale), [0, x])
         return tf.cond(x[0, 0] > 0, lambda: tf.while_loop(*loop, maximum_iterations=3)[1], lambda: x)
 
-    findings = rehearsed(tmp_path, loop_in_a_branch)
+    findings = rehearse_body(tmp_path, loop_in_a_branch)
     assert {finding.what for finding in findings} == {
         f"FakeParam: has no XLA kernel for {dtype}" for dtype in ("resource", "variant")
     }
@@ -223,7 +223,7 @@ def test_names_an_operation_of_a_function_with_its_own_type(tmp_path: Path) -> N
         shape = tf.cast(tf.stack([x[0, 0] * 0 + 16, x[0, 0] * 0 + 3]), tf.int32)
         return x + tf.stop_gradient(reshape(x, shape))
 
-    (finding,) = rehearsed(tmp_path, body)
+    (finding,) = rehearse_body(tmp_path, body)
     assert THIS_FILE in finding.where
     assert finding.what.startswith("XLA, on Reshape 'Reshape': ")
 
@@ -234,9 +234,9 @@ def test_operations_that_no_step_runs_have_no_findings(tmp_path: Path) -> None:
         v1.py_func(lambda: 0, [], tf.int64)
         return x
 
-    assert rehearsed(tmp_path, unused) == []
+    assert rehearse_body(tmp_path, unused) == []
     # The host writes summaries, from values that a loop returns.
-    assert rehearsed(tmp_path, recorded) == []
+    assert rehearse_body(tmp_path, recorded) == []
 
 
 def test_lists_all_findings_at_once(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_reports_slow_dtypes_without_rejecting_them(tmp_path: Path, caplog: pyte
     assert "features['x']: its dtype is float64" in caplog.text
     assert "Rehearsal of train: nothing that a TPU would reject." in caplog.text
 
-    within = rehearsed(tmp_path, lambda x: tf.cast(tf.cast(x, tf.float64) * 2, tf.float32))
+    within = rehearse_body(tmp_path, lambda x: tf.cast(tf.cast(x, tf.float64) * 2, tf.float32))
     assert [(item.is_rejected, "float64" in item.what) for item in within] == [(False, True)]
 
 
@@ -342,7 +342,7 @@ def test_finds_variables_made_outside_model_fn(tmp_path: Path) -> None:
     layer = tf_keras.layers.Dense(3)
     layer(np.zeros([1, 3], np.float32))
     for body in (lambda x: x * variable, layer):
-        findings = rehearsed(tmp_path, body)
+        findings = rehearse_body(tmp_path, body)
         assert [(item.where, item.fix) for item in findings] == [
             ("model_fn", "make variables and layers inside model_fn, at every call")
         ]

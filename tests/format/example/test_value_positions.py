@@ -26,7 +26,7 @@ VALUES = st.one_of(
 
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=5))
 def test_finds_the_places_of_values(features: dict[str, Any]) -> None:
-    for data in (encode_example(features), _serialized(features)):
+    for data in (encode_example(features), _serialize(features)):
         found = find_value_positions(data)
         assert found is not None
         assert set(found) == set(features)
@@ -43,7 +43,7 @@ def test_finds_the_places_of_values(features: dict[str, Any]) -> None:
                 np.testing.assert_array_equal(np.frombuffer(data[begin:end], "<f4"), expected)
 
 
-def _serialized(features: dict[str, Any]) -> bytes:
+def _serialize(features: dict[str, Any]) -> bytes:
     example = tf.train.Example()
     for name, value in features.items():
         entry = example.features.feature[name]
